@@ -1,0 +1,45 @@
+# `make test` first: it makes .venv, which the other targets use.
+PY := .venv/bin/python
+SHELL_FILES := .ci/run scripts/*.sh tests/oracle/run.sh
+
+.PHONY: help check test oracle bench scale chaos lock lock-check wheel wheel-alone
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
+
+check: lock-check ## linters, types, layers, locked versions, shell scripts
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/mypy scripts/lock_check.py
+	.venv/bin/lint-imports
+	.venv/bin/shellcheck $(SHELL_FILES)
+
+test: ## install what the tests need and run them
+	scripts/test.sh
+
+oracle: ## let upstream's own readers read through our mirrors (own environment)
+	scripts/oracle-env.sh
+	tests/oracle/run.sh
+
+bench: ## speed beside upstream's builders
+	scripts/oracle-env.sh
+	$(PY) benchmarks/run.py --oracle .venv-oracle/bin/python
+
+scale: ## growth of the catalog and memory with 100 large submissions
+	$(PY) benchmarks/scale.py
+
+chaos: ## ten thousand random crash points
+	$(PY) -m tests.chaos --count 10000
+
+lock: ## write requirements/*.txt again
+	scripts/lock.sh
+
+lock-check: ## do requirements/*.txt answer pyproject.toml?
+	@scripts/lock.sh --check
+
+wheel: ## dist/*.whl
+	rm -f dist/blendex-*.whl
+	$(PY) -m pip wheel -qq --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+wheel-alone: wheel ## the wheel, alone in an empty environment, builds the sample
+	scripts/wheel-alone.sh dist/blendex-*.whl

@@ -1,0 +1,72 @@
+"""Discovery: the posted YAML → datasets → leaves → sources."""
+
+from __future__ import annotations
+
+from blendex.blend.load import Limits, Reader
+from blendex.blend.model import Dataset, Discovery, Leaf, Pointer, Problem, Source
+from blendex.blend.sources import Finder
+from blendex.blend.walk import Entry, Walk, weight_of
+from blendex.blend.world import World
+
+__all__ = ["Dataset", "Discovery", "Leaf", "Pointer", "Problem", "Source", "discover", "nested_files"]
+
+
+def nested_files(
+    text: bytes, file: str, world: World, reader: Reader, limits: Limits | None = None
+) -> dict[str, bytes]:
+    """Every nested YAML that string ``input_cfg`` lead to, keyed by the address handed to ``reader.read``.
+
+    Files that cannot be read are left out; ``discover`` reports them.
+
+    Raises:
+        BlendexError: the posted text cannot be read at all; NESTED_CYCLE.
+    """
+    from blendex.errors import Code
+
+    walk = Walk(text, file, world, reader, limits or Limits()).run()
+    for problem in walk.problems:
+        if problem.code is Code.NESTED_CYCLE:
+            raise problem.error()
+    return walk.nested
+
+
+def discover(
+    text: bytes, file: str, world: World, reader: Reader, limits: Limits | None = None
+) -> Discovery:
+    """Everything the blend names, and everything that is wrong with it.
+
+    One bad entry never hides another one.
+
+    Args:
+        text: the posted YAML.
+        file: its name in messages; when absolute, relative ``input_cfg`` are looked for beside it.
+        world: what the submission brought along.
+        reader: how nested files and folders are reached.
+        limits: what the blend may ask for.
+
+    Raises:
+        BlendexError: the posted text cannot be read at all.
+    """
+    walk = Walk(text, file, world, reader, limits or Limits())
+    finder = Finder(walk)
+    walk.on_leaf = finder
+    walk.run()
+    leaves: dict[int, list[Leaf]] = {head.position: [] for head in walk.heads}
+    for entry in walk.leaves:
+        leaves[entry.dataset].append(_leaf(walk, entry, finder.found.get(entry.pointer, ())))
+    datasets = tuple(
+        Dataset(
+            head.position, head.name, head.pointer, head.type, head.file, head.line,
+            tuple(leaves[head.position]),
+        )
+        for head in walk.heads
+    )  # fmt: skip
+    return Discovery(datasets, tuple(walk.problems), tuple(walk.warnings), len(walk.leaves))
+
+
+def _leaf(walk: Walk, entry: Entry, sources: tuple[Source, ...]) -> Leaf:
+    weight = None
+    if entry.node is not None and "weight" in entry.node:
+        weight = weight_of(walk.resolver, entry.node, entry.place)
+    needs_index = entry.spec is None or entry.spec.needs_index
+    return Leaf(entry.pointer, entry.type, entry.file, entry.line, weight, sources, needs_index)

@@ -1,0 +1,88 @@
+"""What discovery finds in a blend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from blendex.errors import BlendexError, Code
+
+Pointer = tuple[str | int, ...]
+"""Where an entry stands in the tree, with every nested file thought inlined at its ``input_cfg``."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Source:
+    """One thing that gets an index: its kind and its path."""
+
+    kind: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with one entry; ``pointer`` is that of the leaf or entry it belongs to."""
+
+    code: Code
+    message: str
+    file: str | None = None
+    line: int | None = None
+    pointer: Pointer = ()
+    next_step: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form: the keys that have a value, and the pointer."""
+        fields = {**self.error().as_dict(), "pointer": list(self.pointer)}
+        return {key: value for key, value in fields.items() if value is not None}
+
+    def error(self) -> BlendexError:
+        """The same as an exception."""
+        return BlendexError(
+            self.code, self.message, file=self.file, line=self.line, next_step=self.next_step
+        )
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One entry that names data, or that stands for data which could not be reached.
+
+    Args:
+        pointer: where it stands.
+        type: its ``type`` as written, or the type that classic keys amount to; empty when there is none.
+        file: the YAML that declares it.
+        line: 1-based line in ``file``.
+        weight: its own weight, when it is a number.
+        sources: what gets an index, in upstream's order, each once.
+        needs_index: False for types whose readers use no index.
+    """
+
+    pointer: Pointer
+    type: str
+    file: str
+    line: int
+    weight: float | None
+    sources: tuple[Source, ...]
+    needs_index: bool
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One outer entry of an outermost ``input_cfg`` list, or one section with classic keys."""
+
+    position: int
+    name: str
+    pointer: Pointer
+    type: str
+    file: str
+    line: int
+    leaves: tuple[Leaf, ...]
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """All that was found. ``entries`` counts the leaves: indexed, without need of an index, with problems."""
+
+    datasets: tuple[Dataset, ...]
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+    entries: int

@@ -1,0 +1,384 @@
+"""The ready blend: the posted YAML, standing alone and pointing at a mirror's indexes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+from blendex.blend.interpolate import Document, Place, Resolver, escape, interpolated
+from blendex.blend.load import Limits, MapNode, Reader, SeqNode
+from blendex.blend.model import Pointer
+from blendex.blend.types import DATA_KEYS, OVERRIDES
+from blendex.blend.walk import Entry, Walk
+from blendex.blend.world import World
+from blendex.errors import BlendexError, Code
+
+_STR = "tag:yaml.org,2002:str"
+_MAP = "tag:yaml.org,2002:map"
+_SEQ = "tag:yaml.org,2002:seq"
+_GONE = object()
+
+
+@dataclass
+class _Edit:
+    """What happens at one pointer, and below it."""
+
+    graft: Place | None = None
+    value: Any = _GONE
+    removed: bool = False
+    indexed: bool = False
+    holder: bool = False
+    below: dict[str | int, _Edit] = field(default_factory=dict)
+
+    def at(self, pointer: Pointer) -> _Edit:
+        """The edit at ``pointer``, made when there is none."""
+        edit = self
+        for key in pointer:
+            edit = edit.below.setdefault(key, _Edit())
+        return edit
+
+
+def ready_blend(
+    text: bytes,
+    file: str,
+    world: World,
+    reader: Reader,
+    *,
+    indexes_root: str,
+    exclude: Collection[Pointer] = (),
+    limits: Limits | None = None,
+) -> str:
+    """The posted YAML, changed so that it stands alone and finds its indexes.
+
+    Comments, order and spelling stay. Nested files are written out at their ``input_cfg``; excluded leaves go, and
+    with them what becomes empty; every dataset gets ``indexed: true`` and ``indexes_root`` (its section does, for
+    classic keys), and every other setting of these is replaced or removed. Interpolations in values that name data,
+    and those that only the submission or the nested file could resolve, are replaced by what they mean; patterns
+    are not expanded. Aliases and merge keys are written out, because one anchor may serve entries that differ now.
+
+    Args:
+        text: the posted YAML.
+        file: its name, as given to ``discover``.
+        world: what the submission brought along.
+        reader: how nested files are read; folders are not listed.
+        indexes_root: the absolute folder to point at.
+        exclude: pointers of leaves, as ``discover`` gives them.
+        limits: what the blend may ask for.
+
+    Raises:
+        BlendexError: the posted text cannot be read; BLEND_EMPTY when nothing is left; the problem of an entry that
+            cannot be written out and is not excluded.
+    """
+    walk = Walk(text, file, world, reader, limits or Limits()).run()
+    gone = frozenset(tuple(pointer) for pointer in exclude)
+    blocking = next((p for p in walk.problems if p.pointer not in gone and p.code is not Code.BLEND_EMPTY), None)
+    if blocking is not None:
+        raise blocking.error()
+    kept = [leaf for leaf in walk.leaves if leaf.pointer not in gone]
+    if not kept:
+        raise BlendexError(
+            Code.BLEND_EMPTY,
+            "No entry is left in the blend.",
+            file=file,
+            next_step="Exclude fewer entries.",
+        )
+    edits = _plan(walk, kept, gone)
+    writer = _Writer(text, walk, indexes_root)
+    root = writer.written(walk.posted, ())
+    changed = writer.apply(root, edits, ())
+    if changed is None:
+        raise BlendexError(Code.BLEND_EMPTY, "No entry is left in the blend.", file=file)
+    return writer.text(changed)
+
+
+def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer]) -> _Edit:
+    edits = _Edit()
+    for pointer, place in walk.grafts.items():
+        edits.at(pointer).graft = place
+    for pointer in gone & {leaf.pointer for leaf in walk.leaves}:
+        edits.at(pointer).removed = True
+    for pointer in walk.holders:
+        for length in range(len(pointer) + 1):
+            edits.at(pointer[:length]).holder = True
+    for head in walk.heads:
+        edits.at(head.pointer).indexed = True
+    settler = _Settler(walk, edits)
+    for leaf in kept:
+        settler.leaf(leaf)
+    settler.groups({leaf.pointer for leaf in walk.leaves})
+    return edits
+
+
+class _Settler:
+    """Decides which interpolations are replaced by what they mean."""
+
+    def __init__(self, walk: Walk, edits: _Edit) -> None:
+        self.walk = walk
+        self.edits = edits
+        self.alone = Resolver(World(), walk.posted)
+
+    def leaf(self, entry: Entry) -> None:
+        """Values that name data always; the others when the file could not resolve them alone."""
+        assert entry.node is not None
+        assert entry.spec is not None
+        known = entry.spec.known | {"type"}
+        for key in entry.node:
+            if key in known or not entry.classic:
+                self._value(entry.node[key], entry.place, key, (*entry.pointer, key), must=key in known)
+
+    def groups(self, leaves: set[Pointer]) -> None:
+        """The own keys of every group and wrapper that was written out or lies above a leaf."""
+        done: set[Pointer] = set(leaves)
+        for pointer in leaves:
+            for length in range(len(pointer) - 1, 0, -1):
+                above = pointer[:length]
+                if above in done:
+                    break
+                done.add(above)
+                self._group(above)
+
+    def _group(self, pointer: Pointer) -> None:
+        place = self._place(pointer)
+        node = _node(place)
+        if not isinstance(node, MapNode) or "input_cfg" not in node or pointer[-1:] == ("input_cfg",):
+            return
+        if not isinstance(pointer[-1], int):
+            return
+        for key, value in node.items():
+            if key != "input_cfg":
+                self._value(value, place, key, (*pointer, key), must=key == "type")
+
+    def _place(self, pointer: Pointer) -> Place:
+        place = Place(self.walk.posted)
+        for length, key in enumerate(pointer, start=1):
+            place = self.walk.grafts.get(pointer[:length]) or place.child(key)
+        return place
+
+    def _value(self, raw: Any, place: Place, key: Any, pointer: Pointer, *, must: bool) -> None:
+        if isinstance(raw, MapNode | SeqNode):
+            inside = place.child(key)
+            for step, value in _items(raw):
+                self._value(value, inside, step, (*pointer, step), must=must)
+            return
+        if not interpolated(raw):
+            return
+        try:
+            value = self.walk.resolver.resolve(raw, place, key)
+            if must or not self._alone(raw, place, key, pointer):
+                self.edits.at(pointer).value = self._settled(value.value, value.place)
+        except BlendexError:
+            if must:
+                raise
+
+    def _alone(self, raw: Any, place: Place, key: Any, pointer: Pointer) -> bool:
+        if place.document is not self.walk.posted or (*place.path, key) != pointer:
+            return False
+        try:
+            self.alone.resolve(raw, place, key)
+        except BlendexError:
+            return False
+        return True
+
+    def _settled(self, value: Any, place: Place | None) -> Any:
+        """``value`` as plain data with every interpolation in it resolved."""
+        if place is None:
+            return value
+        made = {}
+        for key, raw in _items(value):
+            inner = self.walk.resolver.resolve(raw, place, key)
+            made[key] = self._settled(inner.value, inner.place)
+        return made if isinstance(value, MapNode) else list(made.values())
+
+
+def _items(node: MapNode | SeqNode) -> Iterator[tuple[Any, Any]]:
+    return iter(node.items()) if isinstance(node, MapNode) else enumerate(node)
+
+
+def _node(place: Place) -> Any:
+    node: Any = place.document.root
+    for key in place.path:
+        node = node[key]
+    return node
+
+
+class _Writer:
+    """Applies edits to ruamel's node trees, which keep comments, quotes and the spelling of scalars."""
+
+    def __init__(self, text: bytes, walk: Walk, indexes_root: str) -> None:
+        self.texts = {walk.posted.name: text}
+        self.walk = walk
+        self.indexes_root = indexes_root
+        self.roots: dict[Document, Any] = {}
+
+    def written(self, document: Document, path: Pointer) -> Any:
+        """A copy of the node at ``path`` of a file, without anchors, aliases and merge keys."""
+        if document not in self.roots:
+            text = self.texts[document.name] if document is self.walk.posted else self._nested(document)
+            source = io.StringIO(text.decode("utf-8").removeprefix("\ufeff"))
+            self.roots[document] = _yaml().compose(source)
+        node = self.roots[document]
+        for key in path:
+            node = _child(node, key)
+        return _copy(node)
+
+    def _nested(self, document: Document) -> bytes:
+        return self.walk.nested[self.walk.world.address(document.name)]
+
+    def apply(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
+        """``node`` with ``edit`` applied to it and below it; None when it goes."""
+        if edit.removed:
+            return None
+        if edit.value is not _GONE:
+            return _plain(edit.value, getattr(node, "comment", None))
+        if edit.graft is not None:
+            node = self.written(edit.graft.document, edit.graft.path)
+        if isinstance(node, SequenceNode):
+            return self._sequence(node, edit, pointer)
+        if isinstance(node, MappingNode):
+            return self._mapping(node, edit, pointer)
+        return node
+
+    def _sequence(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
+        before = len(node.value)
+        changed = [
+            self.apply(item, edit.below[index], (*pointer, index)) if index in edit.below else item
+            for index, item in enumerate(node.value)
+        ]
+        node.value = [item for item in changed if item is not None]
+        return node if node.value or not before else None
+
+    def _mapping(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
+        pairs = []
+        lost = False
+        for key_node, value in node.value:
+            key = _key(key_node)
+            inner = edit.below.get(key)
+            changed = value if inner is None else self.apply(value, inner, (*pointer, key))
+            if changed is None:
+                lost = lost or key == "input_cfg"
+                continue
+            pairs.append((key_node, changed))
+        in_list = bool(pointer) and isinstance(pointer[-1], int)
+        if lost and (in_list or pointer[-1:] == ("input_cfg",) or pointer[-2:-1] == ("datasets",)):
+            # A group without entries, a file without any, a validation set without data: training fails on each.
+            return None
+        node.value = pairs
+        self._settings(node, edit, in_list)
+        return node
+
+    def _settings(self, node: Any, edit: _Edit, in_list: bool) -> None:
+        given = {_key(key_node) for key_node, _ in node.value}
+        if edit.indexed:
+            wanted = {"indexed": True, "indexes_root": self.indexes_root}
+        elif in_list and (given & DATA_KEYS or "type" in given):
+            wanted = {}
+        elif edit.holder:
+            root = {"indexes_root": self.indexes_root}
+            wanted = {**({"indexed": True} if "indexed" in given else {}), **(root if "indexes_root" in given else {})}
+        else:
+            return
+        pairs = []
+        for key_node, value in node.value:
+            key = _key(key_node)
+            if key not in OVERRIDES:
+                pairs.append((key_node, value))
+            elif key in wanted:
+                pairs.append((key_node, _plain(wanted.pop(key), getattr(value, "comment", None))))
+        pairs[0:0] = []
+        node.value = _with(pairs, wanted)
+
+    def text(self, root: Any) -> str:
+        """The YAML text of ``root``."""
+        out = io.StringIO()
+        _yaml().serialize(root, out)
+        return out.getvalue()
+
+
+def _with(pairs: list[tuple[Any, Any]], wanted: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """``wanted`` goes after ``type``, or to the front: comments hang on the last key of an entry."""
+    new = [(_plain_key(key), _plain(value)) for key, value in wanted.items()]
+    at = next((index + 1 for index, (key, _) in enumerate(pairs) if _key(key) == "type"), 0)
+    at = at if at < len(pairs) else max(len(pairs) - 1, 0)
+    return [*pairs[:at], *new, *pairs[at:]]
+
+
+def _yaml() -> Any:
+    yaml = YAML()
+    yaml.width = 2**30
+    yaml.allow_unicode = True
+    return yaml
+
+
+def _key(node: Any) -> Any:
+    from blendex.blend.scalars import plain
+
+    return plain(node.value) if node.style is None and node.tag != _STR else node.value
+
+
+def _child(node: Any, key: str | int) -> Any:
+    if isinstance(node, SequenceNode):
+        return node.value[int(key)]
+    pairs = _flat(node)
+    return next(value for key_node, value in pairs if _key(key_node) == key)
+
+
+def _flat(node: Any) -> list[tuple[Any, Any]]:
+    """The pairs of a mapping with its merge keys resolved by the rule of ``load``."""
+    own = [(key, value) for key, value in node.value if not _is_merge(key)]
+    if len(own) == len(node.value):
+        return own
+    taken = {_key(key) for key, _ in own}
+    merged: dict[Any, tuple[Any, Any]] = {}
+    for key, value in node.value:
+        if not _is_merge(key):
+            continue
+        sources = value.value if isinstance(value, SequenceNode) else [value]
+        for source in reversed(sources):
+            for pair in _flat(source):
+                if _key(pair[0]) not in taken:
+                    merged[_key(pair[0])] = pair
+    return [*merged.values(), *own]
+
+
+def _is_merge(node: Any) -> bool:
+    return isinstance(node, ScalarNode) and node.value == "<<" and node.style is None
+
+
+def _copy(node: Any) -> Any:
+    if isinstance(node, ScalarNode):
+        made = ScalarNode(node.ctag, node.value, style=node.style, comment=node.comment)
+    elif isinstance(node, SequenceNode):
+        items = [_copy(item) for item in node.value]
+        made = SequenceNode(node.ctag, items, flow_style=node.flow_style, comment=node.comment)
+    else:
+        pairs = [(_copy(key), _copy(value)) for key, value in _flat(node)]
+        made = MappingNode(node.ctag, pairs, flow_style=node.flow_style, comment=node.comment)
+    return made
+
+
+def _plain_key(key: str) -> Any:
+    return ScalarNode(_STR, key)
+
+
+def _plain(value: Any, comment: Any = None) -> Any:
+    """A node for plain data, in a spelling that YAML 1.1 and 1.2 read alike."""
+    if isinstance(value, dict):
+        return MappingNode(_MAP, [(_plain(k), _plain(v)) for k, v in value.items()], flow_style=True)
+    if isinstance(value, list):
+        return SequenceNode(_SEQ, [_plain(item) for item in value], flow_style=True)
+    if isinstance(value, str):
+        return ScalarNode(_STR, escape(value), style='"', comment=comment)
+    if value is None:
+        return ScalarNode("tag:yaml.org,2002:null", "null", comment=comment)
+    if isinstance(value, bool):
+        return ScalarNode("tag:yaml.org,2002:bool", str(value).lower(), comment=comment)
+    if isinstance(value, int):
+        return ScalarNode("tag:yaml.org,2002:int", str(value), comment=comment)
+    shown = repr(float(value))
+    shown = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(shown, shown)
+    return ScalarNode("tag:yaml.org,2002:float", shown, comment=comment)

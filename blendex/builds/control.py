@@ -1,0 +1,105 @@
+"""What a user may do to a build: cancel, retry, accept."""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from blendex.builds.site import Site
+from blendex.builds.submit import load_submission, queue_plan
+from blendex.catalog import builds, states, units
+from blendex.catalog.models import Build
+from blendex.errors import BlendexError, Code
+
+
+def _get(session: Session, build: str) -> Build:
+    row = builds.get(session, build)
+    if row is None:
+        raise not_found("build", build)
+    return row
+
+
+def not_found(what: str, name: str) -> BlendexError:
+    """There is no such thing, or none that the caller may know of."""
+    return BlendexError(Code.NOT_FOUND, f"there is no {what} {name}.", next_step=f"List them: blendex {what}s.")
+
+
+def _wrong_state(build: Build, wish: str) -> BlendexError:
+    return BlendexError(
+        Code.WRONG_STATE,
+        f"build {build.id} is {build.state}; it cannot be {wish}.",
+        next_step="Look at it again: somebody may have been faster.",
+    )
+
+
+def cancel(site: Site, build: str) -> None:
+    """Withdraw a build. Units that others wait for go on; the rest stops.
+
+    Raises:
+        BlendexError: not_found, wrong_state.
+    """
+    with site.work.write() as session:
+        row = _get(session, build)
+        if row.state == "cancelled":
+            return
+        error = BlendexError(Code.CANCELLED, "the build was cancelled.", next_step="Retry it, or post it again.")
+        if not states.move_build(session, build, "cancelled", row.fence, error=error.as_dict()):
+            raise _wrong_state(row, "cancelled")
+        units.unsubscribe(session, build)
+
+
+def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None:
+    try:
+        with site.work.write() as session:
+            row = _get(session, build)
+            load_submission(session, row)
+            if not states.move_build(
+                session,
+                build,
+                "queued",
+                row.fence,
+                error=None,
+                problems=None,
+                replans=0,
+                options=row.options | options,
+            ):
+                raise _wrong_state(row, wish)
+            queue_plan(session, build)
+            builds.wake(session, "plan")
+    except IntegrityError as error:
+        raise BlendexError(
+            Code.WRONG_STATE,
+            f"another build of the same request runs already; {build} cannot be {wish} beside it.",
+            next_step="Use the running one, or wait for it.",
+        ) from error
+
+
+def retry(site: Site, build: str) -> None:
+    """Do a failed or cancelled build again; what was done is found, not done twice.
+
+    Raises:
+        BlendexError: not_found, wrong_state.
+    """
+    _requeue(site, build, "retried", {})
+
+
+def accept(site: Site, build: str, *, who: str, why: str) -> None:
+    """Publish a failed build without its bad entries. Everything else is done, so this takes seconds.
+
+    Args:
+        build: a failed build.
+        who: the person who takes the responsibility; named in receipt and answers.
+        why: their reason.
+
+    Raises:
+        BlendexError: not_found, wrong_state, bad_request without a reason.
+    """
+    if not why.strip():
+        raise BlendexError(
+            Code.BAD_REQUEST, "excluding data needs a reason.", next_step="Say why; it is kept in the receipt."
+        )
+    with site.work.read() as session:
+        row = _get(session, build)
+        if row.state != "failed":
+            raise _wrong_state(row, "accepted")
+    _requeue(site, build, "accepted", {"on_bad": "exclude", "accepted_by": who, "accepted_why": why})

@@ -1,0 +1,117 @@
+"""Builds, mirrors and names as JSON: one description for the API, the CLI and the events."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from blendex.builds.site import Site
+from blendex.catalog import blobs, builds, mirrors
+from blendex.catalog.models import RUNNING, Build, Mirror, Name
+
+# Problems shown with a build; all of them are at its own address.
+SHOWN_PROBLEMS = 20
+
+
+def build_summary(site: Site, session: Session, build: Build) -> dict[str, Any]:
+    """A build in a list: state, progress, path."""
+    done = build.sources
+    if build.state in ("queued", "planning"):
+        done = 0
+    elif build.state == "indexing":
+        done = build.sources - builds.left(session, build.id)[1]
+    return {
+        "id": build.id,
+        "state": build.state,
+        "file": build.file,
+        "owner": build.owner,
+        "names": build.names,
+        "options": build.options,
+        "created_at": build.created_at,
+        "updated_at": build.updated_at,
+        "stages": build.stages,
+        "sources": build.sources,
+        "done": done,
+        "reused": build.reused,
+        "opened": build.opened,
+        "bytes": build.bytes,
+        "eta_seconds": eta(build, done),
+        "mirror": build.mirror,
+        "path": site.root.mirror(build.mirror) if build.mirror else None,
+        "error": build.error,
+        "excluded": build.excluded,
+        "checked_at": build.checked_at,
+        "version": build.version,
+    }
+
+
+def eta(build: Build, done: int) -> float | None:
+    """Seconds until the sources are read, at the rate so far; None when there is no rate yet."""
+    if build.state != "indexing":
+        return None
+    fresh = done - build.reused
+    elapsed: float = build.updated_at - build.stages.get("indexing", build.updated_at)
+    if fresh <= 0 or elapsed <= 0:
+        return None
+    return round((build.sources - done) * elapsed / fresh, 1)
+
+
+def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
+    """A build with its datasets, its first problems and its warnings."""
+    problems = blobs.get_json(session, build.problems) if build.problems else []
+    plan: dict[str, Any] = blobs.get_json(session, build.plan) if build.plan else {"warnings": [], "entries": 0}
+    return build_summary(site, session, build) | {
+        "datasets": [
+            {"name": item.name, "type": item.type, "sources": item.sources}
+            for item in builds.datasets(session, build.id)
+        ],
+        "entries": plan["entries"],
+        "problem_count": len(problems),
+        "problems": problems[:SHOWN_PROBLEMS],
+        "warnings": plan["warnings"][:SHOWN_PROBLEMS],
+        "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
+    }
+
+
+def all_problems(session: Session, build: Build) -> list[dict[str, Any]]:
+    """Every problem of a build."""
+    value: list[dict[str, Any]] = blobs.get_json(session, build.problems) if build.problems else []
+    return value
+
+
+def mirror_summary(site: Site, mirror: Mirror) -> dict[str, Any]:
+    """A mirror in a list."""
+    return {
+        "key": mirror.key,
+        "state": mirror.state,
+        "path": site.root.mirror(mirror.key),
+        "sources": mirror.sources,
+        "records": mirror.records,
+        "bytes": mirror.bytes,
+        "sidecar_bytes": mirror.sidecar_bytes,
+        "source_set": mirror.source_set,
+        "content": mirror.content,
+        "created_at": mirror.created_at,
+        "used_at": mirror.used_at,
+    }
+
+
+def name_summary(site: Site, session: Session, name: Name) -> dict[str, Any]:
+    """A name with where it points now."""
+    build = builds.get(session, name.build)
+    return {
+        "name": name.name,
+        "build": name.build,
+        "version": name.version,
+        "updated_at": name.updated_at,
+        "mirror": build.mirror if build else None,
+        "path": site.root.mirror(build.mirror) if build and build.mirror else None,
+        "history": mirrors.history(session, name.name),
+    }
+
+
+def is_running(build: Build) -> bool:
+    """True until a build ends."""
+    return build.state in RUNNING

@@ -1,0 +1,242 @@
+"""Planning: what a plan found becomes datasets, subscriptions to work under way, and units for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from blendex.builds.site import Site
+from blendex.builds.submit import load_submission
+from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog.models import Build, Unit
+from blendex.errors import BlendexError, Code
+from blendex.formats.kinds import recipe
+from blendex.runtime.slots import Call, Outcome
+
+# A tar is hopped through: about one 512-byte block in 16 KiB and more is read. Every source costs a round trip or
+# a few, worth about 64 KiB of reading.
+TAR_SHARE = 32
+PER_SOURCE = 64 * 1024
+# More and smaller units than slots keep the slots busy to the end: no lonely last unit.
+UNITS_PER_SLOT = 6
+MOST_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One planned source: what the plan saw of it."""
+
+    kind: str
+    path: str
+    address: str
+    token: str
+    size: int
+    mtime_ns: int
+    racy: bool
+
+    @property
+    def cost(self) -> int:
+        """Predicted bytes that indexing it reads, with what a request is worth."""
+        return PER_SOURCE + (self.size if self.kind == "jsonl" else self.size // TAR_SHARE)
+
+
+def plan_arguments(site: Site, submission: dict[str, Any], file: str) -> dict[str, Any]:
+    """The arguments of a plan child."""
+    return submission | {
+        "file": file,
+        "roots": list(site.roots),
+        "root": site.root.path,
+        "max_sources": site.settings.max_sources,
+        "stat_threads": site.settings.stat_threads,
+    }
+
+
+def call(site: Site, session: Session, unit: Unit) -> Call | None:
+    """The call of a plan unit; None when its build ended meanwhile."""
+    build = builds.get(session, unit.build)
+    if build is None or not states.move_build(session, build.id, "planning", build.fence):
+        return None
+    arguments = plan_arguments(site, load_submission(session, build), build.file)
+    return Call("blendex.units.plan:run", arguments, unit.memory, site.settings.unit_seconds)
+
+
+def rows_of(outcome: Outcome) -> list[Row]:
+    """The sources that a plan reported, sorted by (kind, path)."""
+    return [Row(*row) for part in outcome.progress for row in part["rows"]]
+
+
+def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[str, str], sources.Known]:
+    """What the catalog knows of these sources, by (address, recipe)."""
+    addresses: dict[str, list[str]] = {}
+    for row in rows:
+        addresses.setdefault(recipe(row.kind, compat), []).append(row.address)
+    return {
+        (item.address, name): item
+        for name, wanted in addresses.items()
+        for item in sources.known(session, name, wanted)
+    }
+
+
+def fresh(row: Row, known: sources.Known | None) -> bool:
+    """True when the token proves that the content is the known one: no read is needed.
+
+    A racy token proves nothing, whether it was when stored or is now: the next look reads again.
+    """
+    return known is not None and known.has_content and known.token == row.token and not known.racy
+
+
+def cut(rows: Sequence[Row], *, most_bytes: int, most_sources: int, parts: int) -> list[list[Row]]:
+    """Cut sources into units of about equal cost, neighbours together.
+
+    Args:
+        rows: sources in order.
+        most_bytes: predicted bytes of one unit, about.
+        most_sources: most sources in one unit.
+        parts: units to aim at when there is little to do.
+    """
+    total = sum(row.cost for row in rows)
+    target = min(most_bytes, max(total // parts, 4 * 2**20))
+    result: list[list[Row]] = []
+    part: list[Row] = []
+    cost = 0
+    for row in rows:
+        if part and (cost + row.cost > target or len(part) >= most_sources):
+            result.append(part)
+            part, cost = [], 0
+        part.append(row)
+        cost += row.cost
+    if part:
+        result.append(part)
+    return result
+
+
+def _entry_failures(problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [item for item in problems if item["scope"] == "entry"]
+
+
+def _store_datasets(session: Session, build: str, plan: dict[str, Any], rows: list[Row]) -> None:
+    described = []
+    for position, dataset in enumerate(plan["datasets"]):
+        numbers = sorted(
+            {
+                number
+                for leaf in dataset["leaves"]
+                for start, length in leaf["sources"]
+                for number in range(start, start + length)
+            }
+        )
+        members = blobs.pack_list((rows[number].kind, rows[number].path) for number in numbers)
+        described.append(
+            {
+                "position": position,
+                "name": dataset["name"],
+                "type": dataset["type"],
+                "list_hash": blobs.put(session, members),
+                "sources": len(numbers),
+            }
+        )
+    builds.set_datasets(session, build, described)
+
+
+def _subscribe(site: Site, session: Session, build: Build, needed: list[Row], compat: str) -> int:
+    """Subscribe to units that read some of these sources already, make units for the others; how many were made."""
+    keys = [(row.address, recipe(row.kind, compat)) for row in needed]
+    under_way = units.under_way(session, keys)
+    shared: dict[int, int] = {}
+    for unit in under_way.values():
+        shared[unit] = shared.get(unit, 0) + 1
+    for unit, count in shared.items():
+        units.subscribe(session, unit, build.id, count)
+    new = [row for row, key in zip(needed, keys, strict=True) if key not in under_way]
+    # Two paths may map to one address: it is read once.
+    unique = {(row.address, row.kind): row for row in new}
+    parts = cut(
+        list(unique.values()),
+        most_bytes=site.settings.unit_bytes,
+        most_sources=site.settings.unit_sources,
+        parts=site.settings.slots * UNITS_PER_SLOT,
+    )
+    for part in parts:
+        unit = units.create(
+            session,
+            "index",
+            build.id,
+            {"compat": compat, "sources": [[row.kind, row.path, row.address] for row in part]},
+            memory=site.settings.unit_memory_mb * 2**20,
+            cost=sum(row.cost for row in part),
+            priority=build.priority,
+        )
+        units.announce(session, unit, [(row.address, recipe(row.kind, compat)) for row in part])
+        units.subscribe(session, unit, build.id, len(part))
+    if parts:
+        builds.wake(session, "index")
+    return len(unique)
+
+
+def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
+    """Take over what a plan found."""
+    assert outcome.result is not None
+    plan = outcome.result
+    rows = rows_of(outcome)
+    with site.work.write() as session:
+        if not states.end_unit(session, unit.id, unit.fence, "done"):
+            return
+        build = builds.get(session, unit.build)
+        if build is None or build.state != "planning":
+            return
+        compat = build.options["compat"]
+        known = look_up(session, rows, compat)
+        needed = [row for row in rows if not fresh(row, known.get((row.address, recipe(row.kind, compat))))]
+        entry_failures = _entry_failures(plan["problems"])
+        _store_datasets(session, build.id, plan, rows)
+        slim = {key: plan[key] for key in ("datasets", "warnings", "entries")}
+        values = {
+            "plan": blobs.put_json(session, slim),
+            "problems": blobs.put_json(session, plan["problems"]),
+            "sources": len(rows),
+            "reused": len(rows) - len(needed),
+            "bytes": plan["bytes"],
+        }
+        if entry_failures and build.options["on_bad"] == "fail":
+            # The blend itself is wrong: its user mends it in a minute, and needs no hour of indexing before.
+            states.move_build(session, build.id, "failed", build.fence, error=entry_failures[0], **values)
+            units.unsubscribe(session, build.id)
+            return
+        states.move_build(session, build.id, "indexing", build.fence, **values)
+        if not _subscribe(site, session, build, needed, compat):
+            queue_publish_if_done(session, build)
+
+
+def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
+    """The blend could not be planned at all."""
+    error = outcome.error or BlendexError(
+        Code.OUT_OF_MEMORY if outcome.cause == "memory" else Code.CHILD_DIED,
+        f"planning was stopped ({outcome.cause}).",
+        next_step="Retry; see the log of the worker if it comes again.",
+    ).as_dict()
+    with site.work.write() as session:
+        if outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
+            states.hand_back(session, unit.id, unit.fence, count=True)
+        elif states.end_unit(session, unit.id, unit.fence, "failed", error):
+            build = builds.get(session, unit.build)
+            if build is not None:
+                problems = blobs.put_json(session, [error | {"scope": "entry", "pointer": None}])
+                states.move_build(session, build.id, "failed", build.fence, error=error, problems=problems)
+                units.unsubscribe(session, build.id)
+
+
+def queue_publish_if_done(session: Session, build: Build) -> None:
+    """Ask for a build to be published when it waits for nothing more."""
+    if build.state in ("indexing", "planning") and units.unfinished(session, build.id) == 0:
+        if not states.move_build(session, build.id, "publishing", build.fence):
+            return
+        unit = units.create(session, "publish", build.id, {}, memory=PUBLISH_MEMORY)
+        units.subscribe(session, unit, build.id, 0)
+        builds.wake(session, "publish")
+
+
+# Measured while staging 100,000 sidecars.
+PUBLISH_MEMORY = 256 * 2**20

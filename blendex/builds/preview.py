@@ -1,0 +1,130 @@
+"""Preview: plan a submission now, without making a build; what would it read, and is its mirror there already?"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from blendex.builds.planning import Row, fresh, look_up, plan_arguments, rows_of
+from blendex.builds.site import Site
+from blendex.builds.submit import PLAN_MEMORY, Submission, gather
+from blendex.catalog import mirrors
+from blendex.errors import BlendexError, Code
+from blendex.formats.findings import Finding, refusing
+from blendex.formats.kinds import recipe
+from blendex.mirrors.keys import KeyMaker
+from blendex.runtime.slots import Call, Runner
+
+# Bytes per second that one child reads with its hash, about; a slow file server makes it longer, which a preview
+# cannot know. From benchmarks/run.py on 2 cores.
+READ_BYTES_PER_SECOND = 1.3e9
+SECONDS_PER_SOURCE = 0.000_25
+SIDECAR_SHARE = 40  # a record of about 300 bytes gets 8 bytes
+
+
+@dataclass(slots=True)
+class Preview:
+    """What a plan says before anything is built."""
+
+    sources: int
+    bytes: int
+    reused: int
+    read_bytes: int
+    requests: int
+    inodes: int
+    sidecar_bytes: int
+    memory_mb: int
+    minutes: float
+    datasets: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
+    entries: int = 0
+    mirror: str | None = None
+    path: str | None = None
+    missing: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def _run(site: Site, runner: Runner, submission: Submission) -> tuple[dict[str, Any], list[Row]]:
+    arguments = plan_arguments(site, gather(site, submission), submission.file)
+    if runner.free() < 1:
+        raise BlendexError(
+            Code.BUSY, "every preview slot is taken.", next_step="Ask again in a few seconds, or post a build."
+        )
+    runner.start(Call("blendex.units.plan:run", arguments, PLAN_MEMORY, site.settings.unit_seconds))
+    outcome = runner.outcomes.get()
+    if outcome.error is not None:
+        raise BlendexError.from_dict(outcome.error)
+    if outcome.result is None:
+        raise BlendexError(
+            Code.CHILD_DIED, f"planning was stopped ({outcome.cause}).", next_step="Ask again; see the log."
+        )
+    return outcome.result, rows_of(outcome)
+
+
+def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
+    """Plan a submission in a child and hold it against the catalog.
+
+    Args:
+        site: root and catalog.
+        runner: a runner of one slot that nobody else uses meanwhile.
+        submission: what would be posted.
+
+    Raises:
+        BlendexError: the text cannot be read, or the child died.
+    """
+    plan, rows = _run(site, runner, submission)
+    keys = KeyMaker()
+    reused = 0
+    missing: list[str] = []
+    read_bytes = requests = 0
+    judged_bad: list[str] = []
+    with site.work.read() as session:
+        known = look_up(session, rows, submission.compat)
+        for row in rows:
+            name = recipe(row.kind, submission.compat)
+            item = known.get((row.address, name))
+            if item is None or not fresh(row, item):
+                missing.append(row.path)
+                read_bytes += row.cost
+                requests += 1
+                continue
+            reused += 1
+            if refusing([Finding.from_dict(finding) for finding in item.findings], frozenset(submission.allow)):
+                judged_bad.append(row.path)
+            keys.add(row.kind, row.path, name, item.strength, item.content_hash)
+        key = keys.key() if rows and not missing and not judged_bad and not plan["problems"] else None
+        if key is not None and (mirrors.get(session, key) is None or not os.path.isdir(site.root.mirror(key))):
+            key = None
+    folders = {os.path.dirname(row.path) for row in rows}
+    return Preview(
+        sources=len(rows),
+        bytes=plan["bytes"],
+        reused=reused,
+        read_bytes=read_bytes,
+        requests=requests,
+        inodes=0 if key else len(rows) + len(folders) + 4,
+        sidecar_bytes=0 if key else sum(8 + row.size // SIDECAR_SHARE for row in rows if row.kind == "jsonl"),
+        memory_mb=site.settings.slots * site.settings.unit_memory_mb if missing else PLAN_MEMORY // 2**20,
+        minutes=round(
+            (read_bytes / READ_BYTES_PER_SECOND + requests * SECONDS_PER_SOURCE) / site.settings.slots / 60, 3
+        ),
+        datasets=[
+            {
+                "name": dataset["name"],
+                "type": dataset["type"],
+                "sources": sum(length for leaf in dataset["leaves"] for _, length in leaf["sources"]),
+            }
+            for dataset in plan["datasets"]
+        ],
+        problems=plan["problems"],
+        warnings=plan["warnings"],
+        entries=plan["entries"],
+        mirror=key,
+        path=site.root.mirror(key) if key else None,
+        missing=missing[:100],
+    )

@@ -1,0 +1,327 @@
+"""Publishing: judge what was read, make the key, hand the job to a child, and tell that the mirror is there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from sqlalchemy.orm import Session
+
+from blendex import __version__
+from blendex.blend.world import World
+from blendex.builds.indexing import attempt
+from blendex.builds.site import Site
+from blendex.builds.submit import load_submission, queue_plan
+from blendex.catalog import blobs, builds, mirrors, sources, states, units
+from blendex.catalog.models import Build, Unit
+from blendex.errors import BlendexError, Code
+from blendex.formats.findings import FINDINGS, Finding, refusing
+from blendex.formats.kinds import recipe
+from blendex.mirrors.keys import KeyMaker
+from blendex.mirrors.names import write_pointer
+from blendex.runtime.slots import Call, Outcome
+from blendex.units.stage import JOB_FIELDS, read_job
+
+# A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
+MOST_REPLANS = 5
+MOST_ATTEMPTS = 3
+
+
+class Replan(Exception):
+    """Something that the plan relied on is not there any more."""
+
+
+@dataclass(slots=True)
+class Judged:
+    """What is published and what is not."""
+
+    rows: list[tuple[str, str]]  # (kind, path), sorted, all that were planned
+    known: dict[tuple[str, str], sources.Known]  # by (kind, path)
+    problems: list[dict[str, Any]] = field(default_factory=list)
+    excluded: list[dict[str, Any]] = field(default_factory=list)
+    kept: set[int] = field(default_factory=set)  # row numbers that go into the mirror
+
+
+def _numbers(leaf: dict[str, Any]) -> Iterator[int]:
+    for start, length in leaf["sources"]:
+        yield from range(start, start + length)
+
+
+def _refused(path: str, findings: list[Finding]) -> dict[str, Any]:
+    finding = findings[0]
+    others = f" and {len(findings) - 1} other findings" if len(findings) > 1 else ""
+    known = FINDINGS[finding.name]
+    names = ",".join(item.name for item in findings)
+    return BlendexError(
+        Code.SOURCE_REFUSED,
+        f"{finding.name} ({finding.count}×){others}: {known.effect}",
+        file=path,
+        byte=finding.first,
+        next_step=f"{known.remedy} Or take it as it is with allow={names}.",
+    ).as_dict()
+
+
+def judge(session: Session, build: Build, world: World) -> Judged:
+    """Hold every source of a build against what was found in it.
+
+    Raises:
+        Replan: something is not known that should be, such as an object that was lost.
+    """
+    assert build.plan is not None
+    assert build.problems is not None
+    plan = blobs.get_json(session, build.plan)
+    rows = sorted(
+        {
+            member
+            for dataset in builds.datasets(session, build.id)
+            for member in blobs.unpack_list(blobs.get(session, dataset.list_hash))
+        }
+    )
+    compat = build.options["compat"]
+    by_recipe: dict[str, dict[str, list[tuple[str, str]]]] = {}
+    for kind, path in rows:
+        members = by_recipe.setdefault(recipe(kind, compat), {})
+        members.setdefault(world.address(path), []).append((kind, path))
+    judged = Judged(rows, {})
+    for name, members in by_recipe.items():
+        for item in sources.known(session, name, list(members)):
+            for row in members[item.address]:
+                judged.known[row] = item
+    leaves = [leaf for dataset in plan["datasets"] for leaf in dataset["leaves"]]
+    allow = frozenset(build.options["allow"])
+    bad = _bad_rows(judged, allow)
+    bad_leaves: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for item in blobs.get_json(session, build.problems):
+        judged.problems.append(item)
+        if item["pointer"] is not None:
+            bad_leaves.setdefault(tuple(item["pointer"]), item)
+    for leaf in leaves:
+        for number in _numbers(leaf):
+            if (error := bad.get(number)) is not None:
+                place = {"blend_file": leaf["file"], "blend_line": leaf["line"], "pointer": leaf["pointer"]}
+                problem = place | error | {"scope": "source", "path": judged.rows[number][1]}
+                judged.problems.append(problem)
+                bad_leaves.setdefault(tuple(leaf["pointer"]), problem)
+    for leaf in leaves:
+        if tuple(leaf["pointer"]) not in bad_leaves:
+            judged.kept.update(_numbers(leaf))
+    who = build.options.get("accepted_by", build.owner)
+    why = build.options.get("accepted_why", "on_bad=exclude")
+    judged.excluded = [
+        {"pointer": list(pointer), "by": who, "why": why, "problem": problem}
+        for pointer, problem in sorted(bad_leaves.items(), key=lambda item: str(item[0]))
+    ]
+    return judged
+
+
+def _bad_rows(judged: Judged, allow: frozenset[str]) -> dict[int, dict[str, Any]]:
+    bad: dict[int, dict[str, Any]] = {}
+    for number, row in enumerate(judged.rows):
+        known = judged.known.get(row)
+        if known is None or (not known.has_content and known.error is None):
+            raise Replan(row[1])
+        if known.error is not None:
+            bad[number] = known.error | {"file": row[1]}
+        elif refused := refusing([Finding.from_dict(item) for item in known.findings], allow):
+            bad[number] = _refused(row[1], refused)
+    return bad
+
+
+def _job_lines(judged: Judged, compat: str, keys: KeyMaker) -> Iterator[bytes]:
+    for number, (kind, path) in enumerate(judged.rows):
+        if number not in judged.kept:
+            continue
+        known = judged.known[kind, path]
+        name = recipe(kind, compat)
+        keys.add(kind, path, name, known.strength, known.content_hash)
+        values = {
+            "kind": kind, "path": path, "address": known.address, "token": known.token, "recipe": name,
+            "strength": known.strength, "content_hash": known.content_hash, "size": known.size,
+            "records": known.records, "digest": known.digest, "object": known.object, "offset": known.offset,
+            "length": known.length, "link": known.mirror if known.mirror_path == path else None,
+        }  # fmt: skip
+        yield orjson.dumps([values[field] for field in JOB_FIELDS], option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _job_path(site: Site, unit: Unit) -> str:
+    return site.root.staging(attempt(unit)) + ".job"
+
+
+def call(site: Site, session: Session, unit: Unit) -> Call | None:
+    """The call of a publish unit; None when there is nothing to publish (the build was brought to its state)."""
+    build = builds.get(session, unit.build)
+    if build is None or build.state != "publishing":
+        return None
+    submission = load_submission(session, build)
+    try:
+        judged = judge(session, build, World.from_dict(submission["world"]))
+    except Replan:
+        replan(session, build, [])
+        return None
+    # The problems of the plan are stored: they are what a retry starts from; those of the sources are judged anew.
+    if judged.problems and build.options["on_bad"] == "fail":
+        _fail(session, build, judged.problems)
+        return None
+    if not judged.kept:
+        error = BlendexError(
+            Code.EMPTY_BUILD,
+            "nothing is left to index in this blend.",
+            file=build.file,
+            next_step="See the problems: every entry needs no index, or was refused.",
+        )
+        _fail(session, build, [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems])
+        return None
+    excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
+    keys = KeyMaker()
+    job = _job_path(site, unit)
+    with open(job, "xb") as file:
+        file.writelines(_job_lines(judged, build.options["compat"], keys))
+    checked_at = round(states.now(session), 3)
+    arguments = submission | {
+        "root": site.root.path,
+        "roots": list(site.roots),
+        "build": build.id,
+        "attempt": attempt(unit),
+        "key": keys.key(),
+        "job": job,
+        "file": build.file,
+        "max_sources": site.settings.max_sources,
+        "stat_threads": site.settings.stat_threads,
+        "exclude": [item["pointer"] for item in excluded],
+        "receipt": {
+            "source_set": keys.source_set,
+            "content": keys.content,
+            "recipes": sorted({recipe(kind, build.options["compat"]) for kind, _ in judged.rows}),
+            "versions": {"blendex": __version__},
+            "excluded": excluded,
+        },
+        "build_json": {
+            "id": build.id,
+            "owner": build.owner,
+            "identity": build.identity,
+            "file": build.file,
+            "options": build.options,
+            "names": build.names,
+            "created_at": build.created_at,
+            "checked_at": checked_at,
+            "sources": len(judged.kept),
+            "excluded": excluded,
+        },
+    }
+    return Call("blendex.units.stage:run", arguments, unit.memory, site.settings.unit_seconds)
+
+
+def _fail(session: Session, build: Build, problems: list[dict[str, Any]]) -> None:
+    states.move_build(
+        session,
+        build.id,
+        "failed",
+        build.fence,
+        error=problems[0],
+        problems=blobs.put_json(session, problems),
+    )
+    units.unsubscribe(session, build.id)
+
+
+def replan(session: Session, build: Build, changed: list[str]) -> None:
+    """Plan a build again: what it was published from is not what lies there now."""
+    if build.replans >= MOST_REPLANS:
+        error = BlendexError(
+            Code.SOURCE_CHANGED,
+            f"sources kept changing while they were indexed ({build.replans} attempts).",
+            file=changed[0] if changed else None,
+            next_step="Retry when nobody writes to them any more.",
+        )
+        states.move_build(session, build.id, "failed", build.fence, error=error.as_dict())
+        units.unsubscribe(session, build.id)
+        return
+    states.move_build(session, build.id, "planning", build.fence, replans=build.replans + 1)
+    queue_plan(session, build.id)
+
+
+def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
+    """Take over what the child published."""
+    assert outcome.result is not None
+    result = outcome.result
+    with site.work.write() as session:
+        if not states.end_unit(session, unit.id, unit.fence, "done"):
+            return
+        build = builds.get(session, unit.build)
+        if build is None:
+            return
+        if "changed" in result:
+            replan(session, build, result["changed"])
+            return
+        receipt = result["receipt"]
+        key = receipt["key"]
+        mirror = mirrors.add(
+            session, key=key, source_set=receipt["source_set"], content=receipt["content"], counts=receipt["counts"]
+        )
+        if result["written"]:
+            _remember_links(site, session, unit, mirror)
+        build_json = _read_build_json(site, build.id)
+        if not states.move_build(
+            session,
+            build.id,
+            "ready",
+            build.fence,
+            mirror=key,
+            excluded=build_json["excluded"],
+            checked_at=build_json["checked_at"],
+            error=None,
+        ):
+            return
+        names = list(build.names)
+        for name in names:
+            mirrors.point(session, name, build.id)
+        units.unsubscribe(session, build.id)
+    for name in names:
+        write_pointer(site.work, site.root, name)
+    _drop_job(site, unit)
+
+
+def _read_build_json(site: Site, build: str) -> dict[str, Any]:
+    with open(os.path.join(site.root.build(build), "build.json"), "rb") as file:
+        value: dict[str, Any] = orjson.loads(file.read())
+    return value
+
+
+def _remember_links(site: Site, session: Session, unit: Unit, mirror: int) -> None:
+    written: dict[str, list[tuple[str, str]]] = {}
+    for item in read_job(_job_path(site, unit)):
+        if item["link"] is None:
+            written.setdefault(item["recipe"], []).append((item["address"], item["path"]))
+    for name, rows in written.items():
+        sources.written_in(session, mirror, name, rows)
+
+
+def _drop_job(site: Site, unit: Unit) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_job_path(site, unit))
+
+
+def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
+    """The child could not publish."""
+    _drop_job(site, unit)
+    with site.work.write() as session:
+        build = builds.get(session, unit.build)
+        if build is None:
+            return
+        error = outcome.error or BlendexError(
+            Code.OUT_OF_MEMORY if outcome.cause == "memory" else Code.CHILD_DIED,
+            f"publishing was stopped ({outcome.cause}).",
+            next_step="Retry; see the log of the worker if it comes again.",
+        ).as_dict()
+        if error["code"] == Code.OBJECT_DAMAGED:
+            if states.end_unit(session, unit.id, unit.fence, "done"):
+                sources.lose_object(session, error["file"])
+                replan(session, build, [])
+        elif outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
+            states.hand_back(session, unit.id, unit.fence, count=True)
+        elif states.end_unit(session, unit.id, unit.fence, "failed", error):
+            states.move_build(session, build.id, "failed", build.fence, error=error)
+            units.unsubscribe(session, build.id)

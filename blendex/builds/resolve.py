@@ -1,0 +1,118 @@
+"""Resolve: from the id of a build, a name or a mirror key to what a shell needs. Published answers come from memory.
+
+A ready build never changes, so what was read once of its folder is kept; whether its mirror is still there costs
+one stat. Only builds that run are looked up in the catalog.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from blendex.builds.control import not_found
+from blendex.builds.describe import eta
+from blendex.builds.site import Site
+from blendex.catalog import builds, mirrors
+from blendex.errors import BlendexError
+from blendex.storage.root import HEX
+
+KEPT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a mirror is, or how far it is."""
+
+    state: str  # ready, building, failed, cancelled, collected
+    build: str | None = None
+    key: str | None = None
+    path: str | None = None
+    excluded: int = 0
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    eta_seconds: float | None = None
+    error: BlendexError | None = None
+
+
+class Resolver:
+    """Answers look-ups for one site."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._ready: OrderedDict[str, Answer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def build(self, build: str) -> Answer:
+        """The state of a build.
+
+        Raises:
+            BlendexError: not_found.
+        """
+        with self._lock:
+            kept = self._ready.get(build)
+        if kept is not None:
+            return self._alive(kept)
+        with self._site.work.read() as session:
+            row = builds.get(session, build)
+            if row is None:
+                raise not_found("build", build)
+            if row.state in ("failed", "cancelled"):
+                error = BlendexError.from_dict(row.error) if row.error else None
+                return Answer(row.state, row.id, error=error, total=row.sources)
+            if row.state != "ready":
+                waiting = builds.left(session, build)[1] if row.state == "indexing" else 0
+                done = row.sources - waiting if row.state not in ("queued", "planning") else 0
+                return Answer(
+                    "building", row.id, stage=row.state, done=done, total=row.sources, eta_seconds=eta(row, done)
+                )
+            assert row.mirror is not None
+            answer = Answer(
+                "ready", row.id, key=row.mirror, path=self._site.root.mirror(row.mirror), excluded=len(row.excluded)
+            )
+        with self._lock:
+            self._ready[build] = answer
+            while len(self._ready) > KEPT:
+                self._ready.popitem(last=False)
+        return self._alive(answer)
+
+    def name(self, name: str) -> Answer:
+        """Where a name points now.
+
+        Raises:
+            BlendexError: not_found.
+        """
+        with self._site.work.read() as session:
+            row = mirrors.name(session, name)
+            if row is None:
+                raise not_found("name", name)
+            build = row.build
+        return self.build(build)
+
+    def mirror(self, key: str) -> Answer:
+        """Whether a mirror is there.
+
+        Raises:
+            BlendexError: not_found.
+        """
+        if len(key) != 64 or not HEX.issuperset(key):
+            raise not_found("mirror", key)
+        answer = Answer("ready", key=key, path=self._site.root.mirror(key))
+        if self._there(answer):
+            return answer
+        if os.path.exists(self._site.root.receipt(key)):
+            return Answer("collected", key=key)
+        raise not_found("mirror", key)
+
+    def _there(self, answer: Answer) -> bool:
+        assert answer.path is not None
+        return os.path.exists(os.path.join(answer.path, "READY"))
+
+    def _alive(self, answer: Answer) -> Answer:
+        if self._there(answer):
+            return answer
+        with self._lock:
+            self._ready.pop(answer.build or "", None)
+        return Answer("collected", answer.build, key=answer.key)

@@ -1,0 +1,55 @@
+"""Build in this process: submit, work until it ends, answer. The embedded form, without any service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from blendex.builds import describe
+from blendex.builds.loop import ClaimLoop
+from blendex.builds.site import Site
+from blendex.builds.submit import Submission, submit
+from blendex.catalog import builds
+from blendex.runtime.slots import Runner, Slots
+
+WATCH_SECONDS = 0.1
+
+
+def run_build(
+    site: Site,
+    submission: Submission,
+    *,
+    watch: Callable[[dict[str, Any]], None] = lambda _: None,
+    runner: Runner | None = None,
+) -> dict[str, Any]:
+    """Submit a blend and work on it, and on what it shares with others, until it ends.
+
+    Args:
+        site: root and catalog.
+        submission: the blend.
+        watch: gets the build's description a few times a second.
+        runner: slots to use; children of this process by default.
+
+    Returns:
+        The build's full description, in state ready, failed or cancelled.
+    """
+    build, _ = submit(site, submission)
+    seen = {"at": 0.0}
+
+    def ended() -> bool:
+        now = time.monotonic()
+        if now - seen["at"] < WATCH_SECONDS:
+            return False
+        seen["at"] = now
+        with site.work.read() as session:
+            row = builds.get(session, build.id)
+            assert row is not None
+            watch(describe.build_summary(site, session, row))
+            return not describe.is_running(row)
+
+    ClaimLoop(site, runner or Slots(site.settings.slots, "blendex.units"), idle=ended).run()
+    with site.work.read() as session:
+        row = builds.get(session, build.id)
+        assert row is not None
+        return describe.build_detail(site, session, row)

@@ -1,0 +1,46 @@
+"""An opened root with its catalog: what every action on builds needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blendex.builds import adopt
+from blendex.catalog import migrate
+from blendex.catalog.engine import UnitOfWork, default_url, open_engine, tie
+from blendex.settings import Settings
+from blendex.storage.root import Root
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Settings, root and catalog of this process."""
+
+    settings: Settings
+    root: Root
+    work: UnitOfWork
+    roots: tuple[str, ...]  # where sources may be read
+    notice: str | None = None
+
+
+def open_site(settings: Settings, roots: tuple[str, ...]) -> Site:
+    """Open the root and its catalog, migrated; an empty catalog is filled from what the root holds.
+
+    Args:
+        settings: where things are.
+        roots: the folders in which this process may read sources; ``("/",)`` for a user's own command line.
+
+    Raises:
+        BlendexError: catalog_mismatch, catalog_version.
+    """
+    root = Root(settings.root)
+    root.prepare()
+    notice = None
+    url = settings.database_url
+    if url is None:
+        url, notice = default_url(root.path, settings.state_dir)
+    engine = open_engine(url)
+    migrate.upgrade(engine)
+    work = UnitOfWork(engine)
+    if tie(work, root.path):
+        adopt.adopt_all(work, root)
+    return Site(settings, root, work, roots, notice)

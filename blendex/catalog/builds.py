@@ -1,0 +1,122 @@
+"""Builds: rows, datasets, progress."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from blendex.catalog import blobs, dialect
+from blendex.catalog.models import RUNNING, Blob, Build, BuildDataset, Outbox, Subscription, Unit
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def new_id() -> str:
+    """26 characters: 48 bits of time, 80 of chance, in order of time."""
+    number = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    return "".join(ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+def create(
+    session: Session, *, owner: str, identity: str, submission: dict[str, Any], file: str, options: dict[str, Any]
+) -> tuple[Build, bool]:
+    """The running build of this identity, made now if there is none; True when it was made."""
+    digest = blobs.put_json(session, submission)
+    now = session.execute(select(dialect.now(session))).scalar_one()
+    values = {
+        "id": new_id(),
+        "owner": owner,
+        "identity": identity,
+        "state": "queued",
+        "submission": digest,
+        "file": file,
+        "options": options,
+        "created_at": now,
+        "updated_at": now,
+        "stages": {"queued": round(now, 3)},
+        "names": [],
+        "excluded": [],
+        "fence": 0, "version": 0, "priority": 0, "replans": 0,
+        "sources": 0, "reused": 0, "bytes": 0, "opened": 0,
+    }  # fmt: skip
+    made = session.execute(
+        dialect.insert(session, Build).values(**values).on_conflict_do_nothing().returning(Build.id)
+    ).scalar_one_or_none()
+    if made is None:
+        build = session.execute(
+            select(Build).where(Build.identity == identity, Build.state.in_(RUNNING))
+        ).scalar_one()
+        return build, False
+    wake(session, "plan")
+    return session.get_one(Build, made), True
+
+
+def wake(session: Session, work: str) -> None:
+    """Note that there is work, to be told after the commit."""
+    session.execute(dialect.table(Outbox).insert().values(work=work, created_at=dialect.now(session)))
+
+
+def get(session: Session, build: str) -> Build | None:
+    """One build."""
+    return session.get(Build, build, populate_existing=True)
+
+
+def page(
+    session: Session, *, owner: str | None = None, state: str | None = None, before: str | None = None, limit: int = 50
+) -> list[Build]:
+    """Builds, newest first, older than ``before``."""
+    statement = select(Build).order_by(Build.id.desc()).limit(limit)
+    if owner is not None:
+        statement = statement.where(Build.owner == owner)
+    if state is not None:
+        statement = statement.where(Build.state == state)
+    if before is not None:
+        statement = statement.where(Build.id < before)
+    return list(session.execute(statement).scalars())
+
+
+def versions(session: Session, builds: list[str]) -> dict[str, int]:
+    """Versions of some builds: what changed is looked at again."""
+    rows = session.execute(select(Build.id, Build.version).where(Build.id.in_(builds)))
+    return {row.id: row.version for row in rows}
+
+
+def set_datasets(session: Session, build: str, datasets: list[dict[str, Any]]) -> None:
+    """Replace the datasets of a build: position, name, type, list_hash, sources each."""
+    session.execute(delete(BuildDataset).where(BuildDataset.build == build))
+    if datasets:
+        session.execute(dialect.table(BuildDataset).insert(), [item | {"build": build} for item in datasets])
+
+
+def datasets(session: Session, build: str) -> list[BuildDataset]:
+    """The datasets of a build, in the order of its blend."""
+    return list(
+        session.execute(
+            select(BuildDataset).where(BuildDataset.build == build).order_by(BuildDataset.position)
+        ).scalars()
+    )
+
+
+def left(session: Session, build: str) -> tuple[int, int]:
+    """(units, sources) that a build still waits for."""
+    row = session.execute(
+        select(func.count(), func.coalesce(func.sum(Subscription.sources), 0))
+        .join(Unit, Unit.id == Subscription.unit)
+        .where(Subscription.build == build, Unit.state.in_(("waiting", "leased")), Unit.work == "index")
+    ).one()
+    return int(row[0]), int(row[1])
+
+
+def take_outbox(session: Session) -> list[str]:
+    """Wake-ups not told yet, removed: the work they tell of is in the units anyway."""
+    rows = list(session.execute(delete(Outbox).returning(Outbox.work)))
+    return sorted({row.work for row in rows})
+
+
+def bytes_of_blobs(session: Session) -> int:
+    """Compressed bytes in the blobs table."""
+    return int(session.execute(select(func.coalesce(func.sum(func.length(Blob.data)), 0))).scalar_one())

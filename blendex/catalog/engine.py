@@ -1,0 +1,119 @@
+"""The database of a root: where it is, whether it belongs there, and units of work on it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Engine, create_engine, select
+from sqlalchemy.orm import Session
+
+from blendex.catalog import dialect
+from blendex.catalog.models import Meta
+from blendex.errors import BlendexError, Code
+from blendex.storage.root import replace
+
+# f_type of filesystems on which SQLite's locks cannot be trusted: NFS, Lustre, SMB/CIFS, 9p, AFS, Ceph, GPFS,
+# BeeGFS, FUSE (sshfs and the like). From linux/magic.h and the projects' own headers.
+NETWORK_FILESYSTEMS = {
+    0x6969, 0x0BD00BD0, 0x517B, 0xFF534D42, 0xFE534D42, 0x01021997, 0x5346414F, 0x00C36400, 0x47504653,
+    0x19830326, 0x65735546,
+}  # fmt: skip
+
+
+def filesystem_type(path: str) -> int:
+    """``f_type`` of the filesystem of ``path``, by statfs(2)."""
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(256)  # struct statfs is 120 bytes on 64-bit Linux
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.statfs(os.fsencode(path), buffer) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    return int.from_bytes(buffer.raw[:8], "little")
+
+
+def catalog_id(root: str) -> str:
+    """The id that ties a root to its database; made on first use, by one process even if several begin."""
+    path = os.path.join(root, "catalog-id")
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        pass
+    private = f"{path}.{uuid.uuid4().hex}"
+    replace(private, (uuid.uuid4().hex + "\n").encode())
+    try:
+        os.link(private, path)
+    except FileExistsError:
+        pass
+    finally:
+        os.unlink(private)
+    return catalog_id(root)
+
+
+def default_url(root: str, state_dir: Path) -> tuple[str, str | None]:
+    """The SQLite URL for a root, and a sentence for its user when the file lies elsewhere."""
+    if filesystem_type(root) not in NETWORK_FILESYSTEMS:
+        return f"sqlite:///{root}/catalog.sqlite", None
+    state_dir.mkdir(parents=True, exist_ok=True)
+    path = state_dir / f"{catalog_id(root)}.sqlite"
+    return f"sqlite:///{path}", (
+        f"{root} is on a network filesystem, where SQLite is not safe: the catalog is kept in {path}. "
+        "It is a cache; receipts and bundles fill it again."
+    )
+
+
+def open_engine(url: str) -> Engine:
+    """An engine for ``url``."""
+    engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
+    if engine.dialect.name == "sqlite":
+        dialect.prepare_sqlite(engine)
+    return engine
+
+
+class UnitOfWork:
+    """Transactions on one catalog. The edge opens one, and only leaving it commits."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._writer = engine.execution_options(**{dialect.WRITE: True})
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A transaction that sees one state and changes nothing."""
+        with Session(self.engine) as session:
+            yield session
+            session.rollback()
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """A transaction that commits at the end, or rolls back when an error leaves it."""
+        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+            yield session
+
+
+def tie(work: UnitOfWork, root: str) -> bool:
+    """Tie a database to a root, or check that it is tied to this one; True when the database was new.
+
+    Raises:
+        BlendexError: catalog_mismatch, when the database belongs to another root.
+    """
+    expected = catalog_id(root)
+    with work.write() as session:
+        row = session.execute(select(Meta).where(Meta.key == "catalog_id")).scalar_one_or_none()
+        if row is None:
+            session.add(Meta(key="catalog_id", value=expected))
+            return True
+        if row.value != expected:
+            raise BlendexError(
+                Code.CATALOG_MISMATCH,
+                f"this database belongs to catalog {row.value}, the root to {expected}.",
+                file=os.path.join(root, "catalog-id"),
+                next_step="Use the database that belongs to this root, or an empty one: "
+                "receipts and bundles of the root fill it.",
+            )
+    return False

@@ -1,0 +1,64 @@
+"""Bring a database to the revision that this version of Blendex works with."""
+
+from __future__ import annotations
+
+import importlib.resources
+
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine
+
+from blendex.catalog.models import Base
+from blendex.errors import BlendexError, Code
+
+
+def _config(connection: Connection | None = None) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(importlib.resources.files("migrations")))
+    if connection is not None:
+        config.attributes["connection"] = connection
+    return config
+
+
+def head() -> str:
+    """The newest revision."""
+    revision = ScriptDirectory.from_config(_config()).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def upgrade(engine: Engine) -> None:
+    """Migrate to the newest revision; nothing to do is nothing done.
+
+    Raises:
+        BlendexError: catalog_version, when the database is newer than this program.
+    """
+    with engine.begin() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    if current == head():
+        return
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if current is not None and current not in known:
+        raise BlendexError(
+            Code.CATALOG_VERSION,
+            f"the catalog is at revision {current}, which this version of Blendex does not know.",
+            next_step="Use the newer version that migrated it, or an empty database.",
+        )
+    with engine.execution_options(blendex_write=True).begin() as connection:
+        command.upgrade(_config(connection), "head")
+
+
+def downgrade(engine: Engine, revision: str) -> None:
+    """Go back to ``revision`` (``-1``: one step)."""
+    with engine.execution_options(blendex_write=True).begin() as connection:
+        command.downgrade(_config(connection), revision)
+
+
+def drift(engine: Engine) -> list[object]:
+    """Differences between the database and the models; empty when they agree."""
+    with engine.begin() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(context, Base.metadata))

@@ -1,0 +1,84 @@
+"""Mirrors and names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from blendex.catalog import dialect
+from blendex.catalog.models import Mirror, Name, NameHistory
+
+
+def add(
+    session: Session, *, key: str, source_set: str, content: str, counts: dict[str, int], published: float | None = None
+) -> int:
+    """The row of a published mirror, made if there is none."""
+    now = dialect.now(session)
+    row = session.execute(
+        dialect.insert(session, Mirror)
+        .values(
+            key=key, source_set=source_set, content=content, state="published",
+            sources=counts["sources"], records=counts["records"], bytes=counts["bytes"],
+            sidecar_bytes=counts["sidecar_bytes"],
+            created_at=now if published is None else published, used_at=now,
+        )
+        .on_conflict_do_update(index_elements=["key"], set_={"state": "published", "used_at": now})
+        .returning(Mirror.id)
+    )  # fmt: skip
+    return int(row.scalar_one())
+
+
+def get(session: Session, key: str) -> Mirror | None:
+    """One mirror."""
+    return session.execute(select(Mirror).where(Mirror.key == key)).scalar_one_or_none()
+
+
+def page(session: Session, *, before: int | None = None, limit: int = 50) -> list[Mirror]:
+    """Mirrors, newest first."""
+    statement = select(Mirror).order_by(Mirror.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(Mirror.id < before)
+    return list(session.execute(statement).scalars())
+
+
+def forget(session: Session, key: str) -> None:
+    """The folder is gone: the mirror is collected."""
+    session.execute(
+        update(Mirror).where(Mirror.key == key).values(state="collected").execution_options(synchronize_session=False)
+    )
+
+
+def point(session: Session, name: str, build: str) -> Name:
+    """Let a name point at a build; where it pointed stays in its history."""
+    now = session.execute(select(dialect.now(session))).scalar_one()
+    row = session.get(Name, name, with_for_update=True)
+    if row is not None and row.build == build:
+        return row
+    version = 1 if row is None else row.version + 1
+    if row is None:
+        row = Name(name=name, build=build, version=version, updated_at=now)
+        session.add(row)
+    else:
+        row.build, row.version, row.updated_at = build, version, now
+    session.add(NameHistory(name=name, version=version, build=build, at=now))
+    return row
+
+
+def name(session: Session, name: str) -> Name | None:
+    """One name."""
+    return session.get(Name, name)
+
+
+def names(session: Session, *, after: str = "", limit: int = 50) -> list[Name]:
+    """Names in order."""
+    return list(session.execute(select(Name).where(Name.name > after).order_by(Name.name).limit(limit)).scalars())
+
+
+def history(session: Session, name: str) -> list[dict[str, Any]]:
+    """Where a name pointed, newest first."""
+    rows = session.execute(
+        select(NameHistory).where(NameHistory.name == name).order_by(NameHistory.version.desc())
+    ).scalars()
+    return [{"version": row.version, "build": row.build, "at": row.at} for row in rows]

@@ -1,0 +1,252 @@
+"""Tables. Portable between SQLite and PostgreSQL; times are seconds since the epoch, by the database's clock.
+
+The catalog grows with distinct (source, content), not with builds: what a build or a mirror is made of is a list
+per dataset, stored once as a compressed blob under its hash.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+# Row ids are 64-bit; SQLite makes an alias of the rowid only of a column declared INTEGER.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+RUNNING = ("queued", "planning", "indexing", "packing", "publishing")
+
+
+class Base(DeclarativeBase):
+    """All tables, with constraint names that migrations can rely on."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}  # noqa: RUF012 -- SQLAlchemy's protocol
+
+
+class Meta(Base):
+    """Facts about this database itself, such as the catalog id that ties it to a root."""
+
+    __tablename__ = "meta"
+    key: Mapped[str] = mapped_column(String(64), primary_key=True)
+    value: Mapped[str] = mapped_column(String(256))
+
+
+class Blob(Base):
+    """Something large, stored once under the SHA-256 of its plain bytes; ``data`` is zstd-compressed."""
+
+    __tablename__ = "blobs"
+    hash: Mapped[str] = mapped_column(String(64), primary_key=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class Build(Base):
+    """One request for a mirror and a ready blend."""
+
+    __tablename__ = "builds"
+    id: Mapped[str] = mapped_column(String(26), primary_key=True)
+    owner: Mapped[str] = mapped_column(String(128))
+    identity: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(16))
+    fence: Mapped[int] = mapped_column(Integer, default=0)
+    version: Mapped[int] = mapped_column(Integer, default=0)
+    priority: Mapped[int] = mapped_column(Integer, default=0)
+    # None for a build that was adopted from its folder after the catalog was lost
+    submission: Mapped[str | None] = mapped_column(String(64), ForeignKey("blobs.hash"))
+    file: Mapped[str] = mapped_column(String(4096))
+    options: Mapped[dict[str, Any]] = mapped_column(JSON)
+    names: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    created_at: Mapped[float] = mapped_column(Float)
+    updated_at: Mapped[float] = mapped_column(Float)
+    stages: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
+    plan: Mapped[str | None] = mapped_column(String(64), ForeignKey("blobs.hash"))
+    problems: Mapped[str | None] = mapped_column(String(64), ForeignKey("blobs.hash"))
+    replans: Mapped[int] = mapped_column(Integer, default=0)
+    sources: Mapped[int] = mapped_column(Integer, default=0)
+    reused: Mapped[int] = mapped_column(Integer, default=0)
+    bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    opened: Mapped[int] = mapped_column(Integer, default=0)
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    excluded: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    mirror: Mapped[str | None] = mapped_column(String(64))
+    checked_at: Mapped[float | None] = mapped_column(Float)
+
+    __table_args__ = (
+        # Same identity while one runs: the same build. The database decides who was first.
+        Index(
+            "uq_builds_running_identity",
+            "identity",
+            unique=True,
+            sqlite_where=text(f"state IN {RUNNING}"),
+            postgresql_where=text(f"state IN {RUNNING}"),
+        ),
+        Index("ix_builds_state", "state"),
+    )
+
+
+class BuildDataset(Base):
+    """One dataset of a build: its place in the blend and the list of its sources."""
+
+    __tablename__ = "build_datasets"
+    build: Mapped[str] = mapped_column(String(26), ForeignKey("builds.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    name: Mapped[str] = mapped_column(String(256))
+    type: Mapped[str] = mapped_column(String(128))
+    list_hash: Mapped[str] = mapped_column(String(64), ForeignKey("blobs.hash"))
+    sources: Mapped[int] = mapped_column(Integer)
+
+
+class Source(Base):
+    """The last that is known of one address under one recipe: token, and the content it stood for."""
+
+    __tablename__ = "sources"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    address: Mapped[str] = mapped_column(String(4096))
+    recipe: Mapped[str] = mapped_column(String(64))
+    token: Mapped[str] = mapped_column(String(256))
+    racy: Mapped[bool] = mapped_column(Boolean)
+    content: Mapped[int | None] = mapped_column(RowId, ForeignKey("contents.id"))
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Where a sidecar for this source was first written, to be linked from; path is its place there.
+    mirror: Mapped[int | None] = mapped_column(RowId)
+    path: Mapped[str | None] = mapped_column(String(4096))
+
+    __table_args__ = (UniqueConstraint("address", "recipe"),)
+
+
+class Content(Base):
+    """The sidecar of one content under one recipe, wherever that content lies."""
+
+    __tablename__ = "contents"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    recipe: Mapped[str] = mapped_column(String(64))
+    strength: Mapped[str] = mapped_column(String(16))
+    hash: Mapped[bytes] = mapped_column(LargeBinary(32))
+    size: Mapped[int] = mapped_column(BigInteger)
+    records: Mapped[int] = mapped_column(BigInteger)
+    object: Mapped[int] = mapped_column(RowId, ForeignKey("objects.id"))
+    offset: Mapped[int] = mapped_column(BigInteger)
+    length: Mapped[int] = mapped_column(BigInteger)
+    digest: Mapped[bytes] = mapped_column(LargeBinary(32))
+    findings: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+
+    __table_args__ = (UniqueConstraint("hash", "recipe", "strength"),)
+
+
+class Object(Base):
+    """One file under ``objects/``."""
+
+    __tablename__ = "objects"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    name: Mapped[str] = mapped_column(String(80), unique=True)
+    size: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[str] = mapped_column(String(8), default="live")
+    created_at: Mapped[float] = mapped_column(Float)
+
+
+class Unit(Base):
+    """The smallest thing a worker claims. It belongs to the catalog; builds subscribe to it."""
+
+    __tablename__ = "units"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    work: Mapped[str] = mapped_column(String(16))
+    build: Mapped[str] = mapped_column(String(26))  # who asked first; the only subscriber of plan and publish
+    state: Mapped[str] = mapped_column(String(8))
+    fence: Mapped[int] = mapped_column(Integer, default=0)
+    worker: Mapped[str | None] = mapped_column(String(128))
+    lease_until: Mapped[float | None] = mapped_column(Float)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    priority: Mapped[int] = mapped_column(Integer, default=0)
+    cost: Mapped[int] = mapped_column(BigInteger, default=0)
+    memory: Mapped[int] = mapped_column(BigInteger)
+    payload: Mapped[bytes] = mapped_column(LargeBinary)
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+
+    __table_args__ = (
+        Index("ix_units_claim", "state", "priority", "cost"),
+        Index("ix_units_lease", "state", "lease_until"),
+    )
+
+
+class Pending(Base):
+    """A source that some unit is about to read: whoever else needs it subscribes to that unit."""
+
+    __tablename__ = "pending"
+    address: Mapped[str] = mapped_column(String(4096), primary_key=True)
+    recipe: Mapped[str] = mapped_column(String(64), primary_key=True)
+    unit: Mapped[int] = mapped_column(RowId, ForeignKey("units.id"), index=True)
+
+
+class Subscription(Base):
+    """A build waits for a unit, for ``sources`` of what it reads."""
+
+    __tablename__ = "subscriptions"
+    unit: Mapped[int] = mapped_column(RowId, ForeignKey("units.id"), primary_key=True)
+    build: Mapped[str] = mapped_column(String(26), ForeignKey("builds.id"), primary_key=True, index=True)
+    sources: Mapped[int] = mapped_column(Integer)
+
+
+class Mirror(Base):
+    """One published mirror."""
+
+    __tablename__ = "mirrors"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    key: Mapped[str] = mapped_column(String(64), unique=True)
+    source_set: Mapped[str] = mapped_column(String(64), index=True)
+    content: Mapped[str] = mapped_column(String(64))
+    state: Mapped[str] = mapped_column(String(12), default="published")
+    sources: Mapped[int] = mapped_column(Integer)
+    records: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    sidecar_bytes: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[float] = mapped_column(Float)
+    used_at: Mapped[float] = mapped_column(Float)
+
+
+class Name(Base):
+    """A movable label on builds."""
+
+    __tablename__ = "names"
+    name: Mapped[str] = mapped_column(String(128), primary_key=True)
+    build: Mapped[str] = mapped_column(String(26))
+    version: Mapped[int] = mapped_column(Integer)
+    updated_at: Mapped[float] = mapped_column(Float)
+
+
+class NameHistory(Base):
+    """Where a name pointed, since when."""
+
+    __tablename__ = "name_history"
+    name: Mapped[str] = mapped_column(String(128), primary_key=True)
+    version: Mapped[int] = mapped_column(Integer, primary_key=True)
+    build: Mapped[str] = mapped_column(String(26))
+    at: Mapped[float] = mapped_column(Float)
+
+
+class Outbox(Base):
+    """Wake-ups written in the transaction that made the work; a relay sends them after the commit."""
+
+    __tablename__ = "outbox"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    work: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[float] = mapped_column(Float)

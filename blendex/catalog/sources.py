@@ -1,0 +1,196 @@
+"""Sources and contents: which token stood for which content, and where the sidecar of a content lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, case, select, update
+from sqlalchemy.orm import Session
+
+from blendex.catalog import dialect
+from blendex.catalog.models import Content, Mirror, Object, Source
+
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the catalog knows of one (address, recipe)."""
+
+    address: str
+    token: str
+    racy: bool
+    error: dict[str, Any] | None
+    has_content: bool
+    strength: str = ""
+    content_hash: str = ""
+    size: int = 0
+    records: int = 0
+    findings: tuple[dict[str, Any], ...] = ()
+    digest: str = ""
+    object: str = ""
+    offset: int = 0
+    length: int = 0
+    mirror: str | None = None
+    mirror_path: str | None = None
+
+
+def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[Known]:
+    """What is known of some addresses under one recipe; those without a row are left out."""
+    source, content, item, mirror = (dialect.table(model) for model in (Source, Content, Object, Mirror))
+    statement = (
+        select(
+            source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.content,
+            content.c.strength, content.c.hash, content.c.size, content.c.records, content.c.findings,
+            content.c.digest, content.c.offset, content.c.length,
+            item.c.name, item.c.state, mirror.c.key,
+        )
+        .select_from(
+            source.outerjoin(content, content.c.id == source.c.content)
+            .outerjoin(item, item.c.id == content.c.object)
+            .outerjoin(mirror, mirror.c.id == source.c.mirror)
+        )
+        .where(source.c.recipe == recipe)
+    )  # fmt: skip
+    for start in range(0, len(addresses), BATCH):
+        part = addresses[start : start + BATCH]
+        for row in session.execute(statement.where(source.c.address.in_(part))):
+            if row.content is None or row.state != "live":
+                yield Known(row.address, row.token, row.racy, row.error, False)
+                continue
+            yield Known(
+                address=row.address, token=row.token, racy=row.racy, error=row.error, has_content=True,
+                strength=row.strength, content_hash=row.hash.hex(), size=row.size, records=row.records,
+                findings=tuple(row.findings or ()), digest=row.digest.hex(),
+                object=row.name, offset=row.offset, length=row.length,
+                mirror=row.key, mirror_path=row.path,
+            )  # fmt: skip
+
+
+def add_object(session: Session, name: str, size: int) -> int:
+    """The row of an object, made if there is none; a dying one is revived."""
+    row = session.execute(
+        dialect.insert(session, Object)
+        .values(name=name, size=size, state="live", created_at=dialect.now(session))
+        .on_conflict_do_update(index_elements=["name"], set_={"state": "live"})
+        .returning(Object.id)
+    )
+    return int(row.scalar_one())
+
+
+def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) -> None:
+    """Take over the directory of a bundle: contents that are new, and what each source's token stands for."""
+    contents: dict[tuple[str, str, str], int] = {}
+    for start in range(0, len(entries), BATCH):
+        part = entries[start : start + BATCH]
+        unique = {
+            (entry["content_hash"], entry["recipe"], entry["strength"]): {
+                "recipe": entry["recipe"],
+                "strength": entry["strength"],
+                "hash": bytes.fromhex(entry["content_hash"]),
+                "size": entry["size"],
+                "records": entry["records"],
+                "object": object_id,
+                "offset": entry["offset"],
+                "length": entry["length"],
+                "digest": bytes.fromhex(entry["digest"]),
+                "findings": entry["findings"] or None,
+            }
+            for entry in part
+        }
+        statement = dialect.insert(session, Content)
+        lost = select(Object.state).where(Object.id == Content.object).scalar_subquery() != "live"
+        moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest")}
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["hash", "recipe", "strength"], set_=moved, where=lost
+            ),
+            list(unique.values()),
+        )
+        rows = session.execute(
+            select(Content.id, Content.hash, Content.recipe, Content.strength).where(
+                Content.hash.in_([value["hash"] for value in unique.values()])
+            )
+        )
+        contents |= {(row.hash.hex(), row.recipe, row.strength): row.id for row in rows}
+        _upsert(
+            session,
+            [
+                {
+                    "address": entry["address"],
+                    "recipe": entry["recipe"],
+                    "token": entry["token"],
+                    "racy": entry["racy"],
+                    "content": contents[entry["content_hash"], entry["recipe"], entry["strength"]],
+                    "error": None,
+                }
+                for entry in part
+            ],
+        )
+
+
+def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> None:
+    """Keep why sources could not be indexed: address, recipe, error each."""
+    _upsert(
+        session,
+        [
+            {
+                "address": item["address"],
+                "recipe": item["recipe"],
+                "token": "",
+                "racy": True,
+                "content": None,
+                "error": item["error"],
+            }
+            for item in failures
+        ],
+    )
+
+
+def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    statement = dialect.insert(session, Source)
+    excluded = statement.excluded
+    same = Source.content.is_not_distinct_from(excluded.content)
+    statement = statement.on_conflict_do_update(
+        index_elements=["address", "recipe"],
+        set_={
+            "token": excluded.token,
+            "racy": excluded.racy,
+            "content": excluded.content,
+            "error": excluded.error,
+            # A link from an older mirror is right only while the content is the same.
+            "mirror": case((same, Source.mirror), else_=None),
+            "path": case((same, Source.path), else_=None),
+        },
+        where=~same
+        | (Source.token != excluded.token)
+        | (Source.racy != excluded.racy)
+        | (Source.error.is_not(None)),
+    )
+    session.execute(statement, rows)
+
+
+def written_in(session: Session, mirror: int, recipe: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Remember that the sidecars of these (address, path) rows lie in a mirror, to be linked from there."""
+    connection = session.connection()
+    table = dialect.table(Source)
+    statement = (
+        update(table)
+        .where(table.c.recipe == recipe, table.c.address == bindparam("b_address"))
+        .values(mirror=mirror, path=bindparam("b_path"))
+    )
+    for start in range(0, len(rows), 5_000):
+        connection.execute(
+            statement, [{"b_address": address, "b_path": path} for address, path in rows[start : start + 5_000]]
+        )
+
+
+def lose_object(session: Session, name: str) -> None:
+    """The file of an object is gone or damaged: what it held is read again when somebody needs it."""
+    session.execute(
+        update(Object).where(Object.name == name).values(state="lost").execution_options(synchronize_session=False)
+    )

@@ -1,0 +1,154 @@
+"""The states of builds and units, and the only code that changes them.
+
+Every transition is one conditional UPDATE that names the state it leaves and the fence it was made under; no row
+changed means that somebody else was faster, and the caller drops what it has. Lease times come from the
+database's clock, in SQL: workers' clocks differ.
+
+    build: queued → planning → indexing → packing → publishing → ready, from any of them failed or cancelled;
+           failed and cancelled → queued again, by retry or accept, under a higher fence
+    unit:  waiting → leased → done | failed; leased → waiting when its lease expires or its worker hands it back
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import CursorResult, Update, func, select, update
+from sqlalchemy.orm import Session
+
+from blendex.catalog import dialect
+from blendex.catalog.models import RUNNING, Build, Unit
+
+ORDER = (*RUNNING, "ready")
+ENDED = ("ready", "failed", "cancelled")
+# From where a build may come into each state.
+FROM = {
+    "planning": ("queued", "planning", "indexing", "publishing"),  # back to planning when sources changed
+    "indexing": ("planning",),
+    "publishing": ("planning", "indexing", "packing"),
+    "ready": ("publishing",),
+    "failed": RUNNING,
+    "cancelled": RUNNING,
+    "queued": ("failed", "cancelled"),
+}
+
+
+def now(session: Session) -> float:
+    """The database's clock, in seconds since the epoch."""
+    return float(session.execute(select(dialect.now(session))).scalar_one())
+
+
+def _changed(session: Session, statement: Update) -> bool:
+    result: CursorResult[Any] = session.execute(  # type: ignore[assignment]
+        statement.execution_options(synchronize_session=False)
+    )
+    return result.rowcount > 0
+
+
+def move_build(session: Session, build: str, state: str, fence: int, **values: Any) -> bool:
+    """Bring a build into ``state``, if it is where it may come from and ``fence`` is its fence.
+
+    Going back to ``queued`` raises the fence, so whatever an earlier attempt still does comes to nothing.
+    """
+    current = session.execute(select(Build.state, Build.stages).where(Build.id == build)).one_or_none()
+    if current is None or current.state not in FROM[state]:
+        return False
+    moment = now(session)
+    stages = {} if state == "queued" else dict(current.stages)
+    stages[state] = round(moment, 3)
+    changes: dict[str, Any] = {"state": state, "stages": stages, "updated_at": moment, "version": Build.version + 1}
+    if state == "queued":
+        changes["fence"] = Build.fence + 1
+    return _changed(
+        session,
+        update(Build)
+        .where(Build.id == build, Build.state == current.state, Build.fence == fence)
+        .values(**(changes | values)),
+    )
+
+
+def touch_build(session: Session, build: str, **values: Any) -> None:
+    """Note progress on a build: whoever watches it looks again."""
+    session.execute(
+        update(Build)
+        .where(Build.id == build)
+        .values(version=Build.version + 1, updated_at=dialect.now(session), **values)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def claim_unit(session: Session, worker: str, lease_seconds: float, memory: int) -> Unit | None:
+    """Lease the best waiting unit that fits: urgent first, then publishing and planning, then the largest."""
+    best = dialect.skip_locked(
+        select(Unit.id)
+        .where(Unit.state == "waiting", Unit.memory <= memory)
+        .order_by(Unit.priority.desc(), Unit.cost.desc(), Unit.id)
+        .limit(1)
+    ).scalar_subquery()
+    row = session.execute(
+        update(Unit)
+        .where(Unit.id == best, Unit.state == "waiting")
+        .values(
+            state="leased",
+            worker=worker,
+            fence=Unit.fence + 1,
+            lease_until=dialect.now(session) + lease_seconds,
+        )
+        .returning(Unit)
+        .execution_options(synchronize_session=False)
+    ).scalar_one_or_none()
+    return row
+
+
+def renew_leases(session: Session, worker: str, lease_seconds: float) -> set[tuple[int, int]]:
+    """Renew all leases of a worker in one statement; the (unit, fence) pairs that it still holds."""
+    rows = session.execute(
+        update(Unit)
+        .where(Unit.state == "leased", Unit.worker == worker)
+        .values(lease_until=dialect.now(session) + lease_seconds)
+        .returning(Unit.id, Unit.fence)
+        .execution_options(synchronize_session=False)
+    )
+    return {(row.id, row.fence) for row in rows}
+
+
+def end_unit(session: Session, unit: int, fence: int, state: str, error: dict[str, Any] | None = None) -> bool:
+    """leased → done or failed, under the fence of the lease."""
+    return _changed(
+        session,
+        update(Unit)
+        .where(Unit.id == unit, Unit.fence == fence, Unit.state == "leased")
+        .values(state=state, error=error, lease_until=None),
+    )
+
+
+def hand_back(session: Session, unit: int, fence: int, count: bool) -> bool:
+    """leased → waiting; ``count`` says whether the attempt counts against the unit."""
+    return _changed(
+        session,
+        update(Unit)
+        .where(Unit.id == unit, Unit.fence == fence, Unit.state == "leased")
+        .values(
+            state="waiting",
+            worker=None,
+            lease_until=None,
+            attempts=Unit.attempts + (1 if count else 0),
+        ),
+    )
+
+
+def expire_leases(session: Session) -> list[int]:
+    """leased → waiting for every lease that ran out; the units' ids. Counts as an attempt."""
+    rows = session.execute(
+        update(Unit)
+        .where(Unit.state == "leased", Unit.lease_until < dialect.now(session))
+        .values(state="waiting", worker=None, lease_until=None, attempts=Unit.attempts + 1)
+        .returning(Unit.id)
+        .execution_options(synchronize_session=False)
+    )
+    return [row.id for row in rows]
+
+
+def running_builds(session: Session) -> int:
+    """How many builds have not ended."""
+    return session.execute(select(func.count()).select_from(Build).where(Build.state.in_(RUNNING))).scalar_one()

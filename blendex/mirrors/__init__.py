@@ -1,0 +1,1 @@
+"""Mirrors: what they are called, what they are made of, how they are found."""

@@ -1,0 +1,1 @@
+"""Children that run named functions within a memory budget. Knows nothing of indexes."""

@@ -1,0 +1,313 @@
+"""Slots: each holds one child process with its own pipe, so a killed child costs its own call and no other.
+
+One long-lived supervisor thread creates every child, since PR_SET_PDEATHSIG follows the creating *thread*. It
+alone touches children; callers start calls and take outcomes from a queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import IO, Any, Protocol
+
+from blendex.runtime import frames
+from blendex.runtime.child import MEMORY_EXIT
+
+TICK_SECONDS = 0.25
+STDERR_TAIL = 4_000
+# A child that has done many calls is replaced: arenas fragment, and a fresh one costs 0.2 s.
+CALLS_PER_CHILD = 1_000
+KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a child shall do: ``function`` is ``module:run`` inside the runtime's package."""
+
+    function: str
+    arguments: dict[str, Any]
+    memory: int = 0
+    seconds: float = 3600.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a call ended. ``cause``: done, error, memory, timeout, signal, cancelled, shutdown."""
+
+    ticket: int
+    cause: str
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    progress: list[dict[str, Any]] = field(default_factory=list)
+    in_hand: str | None = None
+    peak: int = 0
+    log: str = ""
+
+
+class Runner(Protocol):
+    """Runs calls; outcomes arrive in ``outcomes``."""
+
+    outcomes: queue.Queue[Outcome]
+
+    def free(self) -> int: ...
+    def start(self, call: Call) -> int: ...
+    def cancel(self, ticket: int, cause: str = "cancelled") -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Work:
+    ticket: int
+    call: Call
+    progress: list[dict[str, Any]] = field(default_factory=list)
+    in_hand: str | None = None
+    kill_cause: str | None = None
+    deadline: float = 0.0
+
+
+class _Process:
+    """One child and what is under way with it; touched by the supervisor thread only."""
+
+    def __init__(self, package: str) -> None:
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the child
+        environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "blendex.runtime.child", package, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=environment,
+            close_fds=True,
+        )
+        assert self.popen.stdin is not None
+        assert self.popen.stdout is not None
+        self.inbox = self.popen.stdin.fileno()
+        self.outbox = self.popen.stdout.fileno()
+        os.set_blocking(self.inbox, False)
+        os.set_blocking(self.outbox, False)
+        self.decoder = frames.Decoder()
+        self.unsent = memoryview(b"")
+        self.work: _Work | None = None
+        self.calls = 0
+
+    def tail(self) -> str:
+        """The end of what the child printed."""
+        size = self.log.seek(0, os.SEEK_END)
+        self.log.seek(max(0, size - STDERR_TAIL))
+        return self.log.read().decode(errors="replace")
+
+    def end(self) -> int:
+        """Close the pipes, make sure that it is gone; its return code."""
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+        try:
+            code = self.popen.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            code = self.popen.wait()
+        self.log.close()
+        return code
+
+
+class Slots:
+    """A fixed number of child processes.
+
+    Args:
+        count: slots.
+        package: the package whose functions may be called, such as ``blendex.units``.
+    """
+
+    def __init__(self, count: int, package: str) -> None:
+        self.count = count
+        self.outcomes: queue.Queue[Outcome] = queue.Queue()
+        self._package = package
+        self._lock = threading.Lock()
+        self._waiting: deque[_Work] = deque()
+        self._active: dict[int, _Work] = {}
+        self._next_ticket = 1
+        self._closing = False
+        self._idle: list[_Process] = []
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._supervise, name="blendex-slots", daemon=True)
+        self._thread.start()
+
+    def free(self) -> int:
+        """Calls that could start now."""
+        with self._lock:
+            return self.count - len(self._active)
+
+    def start(self, call: Call) -> int:
+        """Begin a call; its ticket. The outcome comes through ``outcomes``, whatever happens."""
+        with self._lock:
+            work = _Work(self._next_ticket, call)
+            self._next_ticket += 1
+            self._active[work.ticket] = work
+            self._waiting.append(work)
+        self._wake()
+        return work.ticket
+
+    def cancel(self, ticket: int, cause: str = "cancelled") -> None:
+        """Kill the child that works on ``ticket``; its outcome says ``cause``."""
+        with self._lock:
+            if work := self._active.get(ticket):
+                work.kill_cause = cause
+        self._wake()
+
+    def close(self) -> None:
+        """Kill what runs (cause ``shutdown``) and end all children."""
+        with self._lock:
+            self._closing = True
+            for work in self._active.values():
+                work.kill_cause = work.kill_cause or "shutdown"
+        self._wake()
+        self._thread.join()
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"\0")
+
+    # Everything below runs in the supervisor thread.
+
+    def _supervise(self) -> None:
+        processes: set[_Process] = set()
+        while True:
+            for key, mask in self._selector.select(TICK_SECONDS):
+                if key.data is None:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 4096)
+                elif key.data in processes:
+                    self._serve(key.data, mask, processes)
+            self._enforce(processes)
+            self._assign(processes)
+            with self._lock:
+                if self._closing and not self._active:
+                    break
+        for process in processes:
+            self._forget(process)
+            process.end()
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _forget(self, process: _Process) -> None:
+        for descriptor in (process.inbox, process.outbox):
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(descriptor)
+
+    def _assign(self, processes: set[_Process]) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    return
+                work = self._waiting.popleft()
+            if work.kill_cause:
+                self._finish(work, Outcome(work.ticket, work.kill_cause))
+                continue
+            process = self._idle.pop() if self._idle else None
+            if process is None:
+                process = _Process(self._package)
+                processes.add(process)
+                self._selector.register(process.outbox, selectors.EVENT_READ, process)
+            process.work = work
+            work.deadline = time.monotonic() + work.call.seconds
+            message = {"function": work.call.function, "arguments": work.call.arguments, "memory": work.call.memory}
+            process.unsent = memoryview(frames.encode(message))
+            self._selector.register(process.inbox, selectors.EVENT_WRITE, process)
+
+    def _serve(self, process: _Process, mask: int, processes: set[_Process]) -> None:
+        if mask & selectors.EVENT_WRITE and process.unsent:
+            try:
+                process.unsent = process.unsent[os.write(process.inbox, process.unsent[: 1 << 20]) :]
+            except BlockingIOError:
+                pass
+            except BrokenPipeError:
+                process.unsent = memoryview(b"")
+            if not process.unsent:
+                self._selector.unregister(process.inbox)
+        if mask & selectors.EVENT_READ:
+            try:
+                data = os.read(process.outbox, 1 << 20)
+            except BlockingIOError:
+                return
+            if not data:
+                self._died(process, processes)
+                return
+            for message in process.decoder.feed(data):
+                self._message(process, message, processes)
+
+    def _message(self, process: _Process, message: dict[str, Any], processes: set[_Process]) -> None:
+        work = process.work
+        if work is None:
+            return
+        if "progress" in message:
+            progress = message["progress"]
+            if "in_hand" in progress:
+                work.in_hand = progress["in_hand"]
+            else:
+                work.progress.append(progress)
+            return
+        process.work = None
+        process.calls += 1
+        outcome = Outcome(work.ticket, "done" if "result" in message else "error", progress=work.progress)
+        outcome.result = message.get("result")
+        outcome.error = message.get("error")
+        outcome.peak = message.get("peak", 0)
+        if outcome.error is not None:
+            outcome.in_hand = work.in_hand
+            outcome.log = process.tail()
+        self._finish(work, outcome)
+        if process.calls >= CALLS_PER_CHILD or outcome.cause == "error":
+            self._retire(process, processes)
+        else:
+            self._idle.append(process)
+
+    def _retire(self, process: _Process, processes: set[_Process]) -> int:
+        self._forget(process)
+        processes.discard(process)
+        if process in self._idle:
+            self._idle.remove(process)
+        return process.end()
+
+    def _died(self, process: _Process, processes: set[_Process]) -> None:
+        log = process.tail()
+        code = self._retire(process, processes)
+        if (work := process.work) is None:
+            return
+        if work.kill_cause:
+            cause = work.kill_cause
+        elif code == MEMORY_EXIT:
+            cause = "memory"
+        else:
+            cause = "signal"
+            log = log or f"The child ended with {signal.Signals(-code).name if code < 0 else f'code {code}'}."
+        self._finish(work, Outcome(work.ticket, cause, progress=work.progress, in_hand=work.in_hand, log=log))
+
+    def _enforce(self, processes: set[_Process]) -> None:
+        now = time.monotonic()
+        for process in processes:
+            if (work := process.work) is None:
+                continue
+            if not work.kill_cause and now > work.deadline:
+                work.kill_cause = "timeout"
+            if work.kill_cause:
+                process.popen.kill()
+
+    def _finish(self, work: _Work, outcome: Outcome) -> None:
+        with self._lock:
+            del self._active[work.ticket]
+        self.outcomes.put(outcome)

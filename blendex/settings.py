@@ -1,0 +1,53 @@
+"""Settings of a Blendex process: one frozen object, read from ``BLENDEX_*`` variables and the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """What a process may be told. Every field is documented in ``docs/settings.md``."""
+
+    model_config = SettingsConfigDict(env_prefix="BLENDEX_", extra="forbid", frozen=True)
+
+    root: Path = Field(Path("blendex-data"), description="The folder of mirrors, bundles and receipts.")
+    database_url: str | None = Field(
+        None, description="SQLAlchemy URL of the catalog; unset: SQLite inside the root, or in a local state folder."
+    )
+    allowed_roots: tuple[str, ...] = Field(
+        (), description="Folders the service may read sources in. Empty: the folder it was started in."
+    )
+    owner: str = Field("local", description="Who submissions belong to while there are no accounts.")
+    slots: int = Field(
+        default_factory=lambda: max(1, len(os.sched_getaffinity(0))),
+        ge=1,
+        le=256,
+        description="Child processes that work at one time.",
+    )
+    unit_memory_mb: int = Field(512, ge=64, description="Memory limit of one child, in MiB.")
+    unit_bytes: int = Field(256 * 2**20, ge=1, description="Predicted bytes read by one index unit, about.")
+    unit_sources: int = Field(512, ge=1, description="Most sources in one index unit.")
+    unit_seconds: float = Field(6 * 3600.0, gt=0, description="Deadline of one unit, in seconds.")
+    lease_seconds: float = Field(30.0, gt=0, description="How long a claim is good without a renewal.")
+    poll_seconds: float = Field(1.0, gt=0, description="How often an idle worker looks for work.")
+    stat_threads: int = Field(8, ge=1, le=128, description="Threads that stat sources while planning.")
+    max_submission_bytes: int = Field(64 * 2**20, ge=1024, description="Largest body of a submission.")
+    max_sources: int = Field(2_000_000, ge=1, description="Most sources one blend may name.")
+    state_dir: Path = Field(
+        default_factory=lambda: Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "blendex",
+        description="Where SQLite goes when the root is on a network filesystem.",
+    )
+
+    @field_validator("root", "state_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return Path(os.path.abspath(value.expanduser()))
+
+    @field_validator("allowed_roots")
+    @classmethod
+    def _real(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(os.path.realpath(os.path.expanduser(item)) for item in value)

@@ -1,0 +1,1 @@
+"""Where sources are read, and where Blendex keeps what it made."""

@@ -1,0 +1,68 @@
+"""What a store of sources must do. Tokens and guards belong here; what the bytes mean does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+# A token this young at the start of a read is racy: the file may change again without the token changing,
+# because kernels stamp files with a clock of a few milliseconds and some servers with one of a second or two.
+RACY_NS = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What a store says of one source without reading it."""
+
+    address: str
+    size: int
+    token: str
+    mtime_ns: int
+    changed_ns: int  # the youngest of the times in the token
+
+    def racy(self, now_ns: int) -> bool:
+        """True when the token is too young, at ``now_ns`` of the file server's clock, to prove anything."""
+        return now_ns - self.changed_ns < RACY_NS
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a store did, for the observer that handed this object in."""
+
+    stats: int = 0
+    opens: int = 0
+    bytes_read: int = 0
+    reads: int = 0
+    opened: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts, without the addresses."""
+        return {"stats": self.stats, "opens": self.opens, "bytes_read": self.bytes_read, "reads": self.reads}
+
+
+class Opened(Protocol):
+    """A source opened for reading, with the stat of the very object that is read."""
+
+    size: int
+    stat: Stat
+
+    def pread(self, length: int, offset: int) -> bytes: ...
+    def pread_into(self, buffer: memoryview, offset: int) -> int: ...
+    def unchanged(self) -> bool: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Storage(Protocol):
+    """A store of sources, reached by address."""
+
+    figures: Figures
+
+    def stat(self, address: str) -> Stat: ...
+    def open(self, address: str) -> Opened: ...
+    def list(self, address: str) -> list[tuple[str, bool]]: ...
+    def read(self, address: str, limit: int) -> bytes: ...
+    def now_ns(self) -> int: ...

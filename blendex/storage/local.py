@@ -1,0 +1,237 @@
+"""Sources on a POSIX filesystem, inside the allowed roots and nowhere else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as stat_module
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from blendex.errors import BlendexError, Code
+from blendex.storage.interface import Figures, Stat
+
+
+def _stat(address: str, result: os.stat_result) -> Stat:
+    # Never the device number: it differs between nodes that mount one filesystem.
+    token = f"{result.st_size}:{result.st_mtime_ns}:{result.st_ctime_ns}:{result.st_ino}"
+    return Stat(
+        address=address,
+        size=result.st_size,
+        token=token,
+        mtime_ns=result.st_mtime_ns,
+        changed_ns=max(result.st_mtime_ns, result.st_ctime_ns),
+    )
+
+
+def _failure(address: str, error: OSError) -> BlendexError:
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return BlendexError(
+            Code.SOURCE_MISSING,
+            "there is no such file.",
+            file=address,
+            next_step="Check the path, the base folder and the view of the submission.",
+        )
+    name = errno.errorcode.get(error.errno or 0, "EIO")
+    return BlendexError(
+        Code.SOURCE_UNREADABLE,
+        f"the file cannot be read ({name}: {os.strerror(error.errno or errno.EIO)}).",
+        file=address,
+        next_step="Make it readable for the worker, then retry the build.",
+    )
+
+
+class OpenedFile:
+    """One open descriptor. ``fstat`` before and after a read tells whether the file changed meanwhile."""
+
+    def __init__(self, address: str, descriptor: int, figures: Figures) -> None:
+        self._descriptor = descriptor
+        self._figures = figures
+        self.stat = _stat(address, os.fstat(descriptor))
+        self.size = self.stat.size
+
+    def pread(self, length: int, offset: int) -> bytes:
+        """Up to ``length`` bytes at ``offset``; fewer only at the end of the file."""
+        data = os.pread(self._descriptor, length, offset)
+        if 0 < len(data) < length:  # a network filesystem may answer in pieces
+            pieces = [data]
+            got = len(data)
+            while got < length and (piece := os.pread(self._descriptor, length - got, offset + got)):
+                pieces.append(piece)
+                got += len(piece)
+            data = b"".join(pieces)
+        self._figures.reads += 1
+        self._figures.bytes_read += len(data)
+        return data
+
+    def pread_into(self, buffer: memoryview, offset: int) -> int:
+        """Fill ``buffer`` from ``offset``; the number of bytes read, 0 at the end of the file."""
+        got = os.preadv(self._descriptor, [buffer], offset)
+        self._figures.reads += 1
+        self._figures.bytes_read += got
+        return got
+
+    def unchanged(self) -> bool:
+        """True while the file is the one that was opened: same size, times and inode."""
+        return _stat(self.stat.address, os.fstat(self._descriptor)).token == self.stat.token
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+
+class LocalStorage:
+    """Files by absolute address.
+
+    Args:
+        roots: folders, symlinks resolved, outside of which nothing is read or revealed. ``("/",)`` allows all
+            that the process may read.
+        clock_dir: a folder on the file server whose clock decides what is racy.
+    """
+
+    def __init__(self, roots: Sequence[str], clock_dir: str | None = None) -> None:
+        self._roots = tuple(os.path.realpath(root) for root in roots)
+        self._everything = "/" in self._roots
+        self._clock_dir = clock_dir
+        self._skew_ns: int | None = None
+        self._folders: dict[str, str] = {}
+        self.figures = Figures()
+
+    def _allowed(self, real: str) -> bool:
+        return self._everything or any(real == root or real.startswith(root + "/") for root in self._roots)
+
+    def _refuse(self, address: str) -> BlendexError:
+        return BlendexError(
+            Code.PATH_OUTSIDE_ROOTS,
+            "this path lies outside the folders that the service may read.",
+            file=address,
+            next_step="Use a path inside an allowed root, or have its folder added to allowed_roots.",
+        )
+
+    def _real(self, address: str) -> str:
+        folder, name = os.path.split(address)
+        real = self._folders.get(folder)
+        if real is None:
+            if len(self._folders) > 65_536:
+                self._folders.clear()
+            real = self._folders[folder] = os.path.realpath(folder)
+        return os.path.join(real, name)
+
+    def _check(self, address: str) -> None:
+        # Before any look at the file: the answer outside the roots must not tell what exists there.
+        if not address.startswith("/") or "\0" in address:
+            raise self._refuse(address)
+        if self._everything:
+            return
+        real = self._real(address)
+        if not self._allowed(real) or (os.path.islink(real) and not self._allowed(os.path.realpath(real))):
+            raise self._refuse(address)
+
+    def stat(self, address: str) -> Stat:
+        """Size, times and token of one regular file.
+
+        Raises:
+            BlendexError: source_missing, source_unreadable, source_not_regular, path_outside_roots.
+        """
+        self._check(address)
+        self.figures.stats += 1
+        try:
+            result = os.stat(address)
+        except OSError as error:
+            raise _failure(address, error) from error
+        self._regular(address, result.st_mode)
+        return _stat(address, result)
+
+    def _regular(self, address: str, mode: int) -> None:
+        if not stat_module.S_ISREG(mode):
+            raise BlendexError(
+                Code.SOURCE_NOT_REGULAR,
+                "this is not a regular file.",
+                file=address,
+                next_step="Name the files themselves: folders, pipes and devices have no byte offsets.",
+            )
+
+    def _descriptor(self, address: str, flags: int) -> int:
+        self._check(address)
+        try:
+            descriptor = os.open(address, flags | os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError as error:
+            raise _failure(address, error) from error
+        # Between the check and the open a link may have moved: what was opened decides.
+        if not self._everything and not self._allowed(os.readlink(f"/proc/self/fd/{descriptor}")):
+            os.close(descriptor)
+            raise self._refuse(address)
+        return descriptor
+
+    def open(self, address: str) -> OpenedFile:
+        """The file at ``address``, opened for reading; raises what ``stat`` raises."""
+        descriptor = self._descriptor(address, 0)
+        self.figures.opens += 1
+        self.figures.opened.append(address)
+        try:
+            self._regular(address, os.fstat(descriptor).st_mode)
+            return OpenedFile(address, descriptor, self.figures)
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def list(self, address: str) -> list[tuple[str, bool]]:
+        """Names in one folder with whether each is a folder, sorted by name."""
+        try:
+            descriptor = self._descriptor(address, os.O_DIRECTORY)
+        except BlendexError as error:
+            if error.code is Code.SOURCE_MISSING:
+                raise BlendexError(
+                    Code.FOLDER_MISSING,
+                    "there is no such folder.",
+                    file=address,
+                    next_step="Check the path, the base folder and the view of the submission.",
+                ) from error
+            raise
+        try:
+            with os.scandir(descriptor) as entries:
+                return sorted((entry.name, entry.is_dir()) for entry in entries)
+        finally:
+            os.close(descriptor)
+
+    def read(self, address: str, limit: int) -> bytes:
+        """A whole small file, such as a nested blend.
+
+        Raises:
+            BlendexError: blend_too_large when it holds more than ``limit`` bytes; what ``open`` raises.
+        """
+        with self.open(address) as source:
+            if source.size > limit:
+                raise BlendexError(
+                    Code.BLEND_TOO_LARGE,
+                    f"the file has {source.size} bytes; at most {limit} are read.",
+                    file=address,
+                    next_step="Split it.",
+                )
+            return source.pread(limit, 0)
+
+    def now_ns(self) -> int:
+        """Now by the file server's clock, never later than by ours: the earlier one calls more tokens racy."""
+        if self._skew_ns is None:
+            self._skew_ns = 0
+            if self._clock_dir is not None:
+                probe = os.path.join(self._clock_dir, f".clock-{os.urandom(8).hex()}")
+                descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                try:
+                    os.write(descriptor, b"\0")
+                    self._skew_ns = min(0, os.fstat(descriptor).st_mtime_ns - time.time_ns())
+                finally:
+                    os.close(descriptor)
+                    os.unlink(probe)
+        return time.time_ns() + self._skew_ns
+
+
+def token_mtime_ns(token: str) -> int:
+    """The modification time inside a token of a local file."""
+    return int(token.split(":")[1])

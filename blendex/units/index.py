@@ -1,0 +1,106 @@
+"""Index: read each source of a unit once; out comes one bundle.
+
+The bundle protocol: the child writes a private file that ends with its own directory, flushes it, and links it to
+``objects/<sha256>.bundle`` (exists: same bytes by its name, compare the size and use it). Only then does the
+catalog hear of it, by a conditional update that names the fence of the lease. A crash between the two loses no
+work: an object that no row knows is adopted, not deleted. A crash before the link leaves a private file in
+staging, which the sweeper takes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from blendex.errors import BlendexError, Code
+from blendex.formats.bundle import BundleWriter
+from blendex.formats.kinds import KINDS, build, recipe
+from blendex.storage.local import LocalStorage
+from blendex.storage.root import Root
+
+
+def _index_one(
+    storage: LocalStorage, writer: BundleWriter, kind: str, path: str, address: str, compat: str
+) -> dict[str, Any]:
+    """Read one source into the bundle; its directory entry.
+
+    Raises:
+        BlendexError: the source is bad, or changed while it was read; the bundle holds nothing of it.
+    """
+    now_ns = storage.now_ns()
+    with storage.open(address) as source:
+        writer.begin()
+        try:
+            summary = build(kind, source, writer.write, compat)
+            if not source.unchanged():
+                raise BlendexError(
+                    Code.SOURCE_CHANGED,
+                    "the file changed while it was read.",
+                    file=path,
+                    next_step="Retry when nobody writes to it any more.",
+                )
+        except BaseException:
+            writer.abort()
+            raise
+        entry = {
+            "path": path,
+            "kind": kind,
+            "recipe": recipe(kind, compat),
+            "strength": KINDS[kind].strength,
+            "content_hash": summary.content_hash,
+            "size": summary.size,
+            "records": summary.records,
+            "findings": [finding.as_dict() for finding in summary.findings],
+            "facts": summary.facts,
+            "address": address,
+            "token": source.stat.token,
+            "racy": source.stat.racy(now_ns),
+        }
+    writer.commit(entry)
+    return entry
+
+
+def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Index the sources of one unit.
+
+    Args:
+        arguments: root, roots, attempt (names private files), compat, sources ([[kind, path, address], …]).
+        report: gets {"in_hand": path} before each source, so that a death names its cause.
+
+    Returns:
+        object (name, or None when no source was good), size, entries (as in the bundle's directory), failures
+        ([{kind, path, address, error}, …]), figures of the storage.
+    """
+    root = Root(arguments["root"])
+    storage = LocalStorage(arguments["roots"], os.path.join(root.path, "staging"))
+    writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
+    failures = []
+    try:
+        for kind, path, address in arguments["sources"]:
+            report({"in_hand": path})
+            try:
+                _index_one(storage, writer, kind, path, address, arguments["compat"])
+            except BlendexError as error:
+                if error.code is Code.NO_SPACE:
+                    raise
+                error.file = path
+                failures.append({"kind": kind, "path": path, "address": address, "error": error.as_dict()})
+        entries = writer.entries
+        name, size = None, 0
+        if entries:
+            sha256, size = writer.finish()
+            name = root.publish_object(writer.path, sha256, ".bundle", size)
+        else:
+            writer.discard()
+    except BaseException:
+        if os.path.lexists(writer.path):
+            os.unlink(writer.path)
+        raise
+    return {
+        "object": name,
+        "size": size,
+        "entries": entries,
+        "failures": failures,
+        "figures": storage.figures.as_dict(),
+    }

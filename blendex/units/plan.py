@@ -1,0 +1,225 @@
+"""Plan: from the posted blend to sources with addresses and tokens, and all that is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+from blendex.blend.discover import Discovery, Pointer, Problem, Source, discover
+from blendex.blend.index_path import mirror_relative
+from blendex.blend.load import Limits
+from blendex.blend.world import World
+from blendex.errors import BlendexError, Code
+from blendex.storage.interface import Stat
+from blendex.storage.local import LocalStorage
+
+CHUNK = 4096
+STAT_BATCH = 64
+
+
+class FolderReader:
+    """Nested files and folders of a blend, read through the submission's world inside the allowed roots.
+
+    Nested texts that came with the submission win over the disk: a build means what was posted.
+    """
+
+    def __init__(self, storage: LocalStorage, world: World, nested: dict[str, bytes], limit: int) -> None:
+        self._storage = storage
+        self._world = world
+        self._nested = nested
+        self._limit = limit
+
+    def read(self, path: str) -> bytes:
+        """A nested blend."""
+        if path in self._nested:
+            return self._nested[path]
+        try:
+            return self._storage.read(self._world.address(path), self._limit)
+        except BlendexError as error:
+            if error.code is Code.SOURCE_MISSING:
+                raise BlendexError(
+                    Code.NESTED_MISSING,
+                    "this nested blend does not exist.",
+                    file=path,
+                    next_step="Check the path; a relative one is looked for beside the file that names it.",
+                ) from error
+            raise
+
+    def list(self, path: str) -> list[tuple[str, bool]]:
+        """Names in a folder, with whether each is a folder."""
+        return self._storage.list(self._world.address(path))
+
+
+def limits_of(arguments: dict[str, Any]) -> Limits:
+    """The blend limits that travel in a plan's arguments."""
+    return Limits(paths=arguments["max_sources"])
+
+
+def _stat_all(
+    storage: LocalStorage, world: World, sources: list[Source], threads: int
+) -> Iterable[tuple[int, str | None, Stat | BlendexError]]:
+    """Stat every source, in order, ``threads`` at a time: on a cluster each answer is a round trip."""
+
+    def one(source: Source) -> tuple[str | None, Stat | BlendexError]:
+        try:
+            address = world.address(source.path)
+        except BlendexError as error:
+            return None, error
+        try:
+            return address, storage.stat(address)
+        except BlendexError as error:
+            error.file = source.path
+            return address, error
+
+    def batch(part: list[Source]) -> list[tuple[str | None, Stat | BlendexError]]:
+        return [one(source) for source in part]
+
+    if threads <= 1:
+        for number, source in enumerate(sources):
+            yield number, *one(source)
+        return
+    parts = (sources[start : start + STAT_BATCH] for start in range(0, len(sources), STAT_BATCH))
+    number = 0
+    with ThreadPoolExecutor(threads) as pool:
+        # Windows of a few batches per thread: a plan of 400,000 sources must not queue 400,000 answers.
+        while window := list(islice(parts, threads * 4)):
+            for answers in pool.map(batch, window):
+                for answer in answers:
+                    yield number, *answer
+                    number += 1
+
+
+def _collisions(sources: list[Source], owners: dict[Source, list[int]]) -> Iterable[tuple[int, BlendexError]]:
+    """Sources whose sidecars would lie at one place in a mirror, or outside of it."""
+    places: dict[str, Source] = {}
+    for source in sources:
+        try:
+            place = mirror_relative(source.path)
+        except BlendexError as error:
+            for leaf in owners[source]:
+                yield leaf, error
+            continue
+        other = places.setdefault(place, source)
+        if other is not source:
+            collision = BlendexError(
+                Code.INDEX_PATH_COLLISION,
+                f"the sidecars of {source.path} ({source.kind}) and {other.path} ({other.kind}) would be one file: "
+                "training's index rule drops scheme, host and leading slashes.",
+                file=source.path,
+                next_step="Put the two in blends of their own, so that each gets a mirror of its own.",
+            )
+            for leaf in {*owners[source], *owners[other]}:
+                yield leaf, collision
+
+
+def _ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """Sorted unique numbers as [start, length] runs."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and runs[-1][0] + runs[-1][1] == number:
+            runs[-1][1] += 1
+        else:
+            runs.append([number, 1])
+    return runs
+
+
+def _problem(error: BlendexError, pointer: Pointer | None, place: dict[str, Any]) -> dict[str, Any]:
+    return place | error.as_dict() | {"pointer": list(pointer) if pointer is not None else None}
+
+
+def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Read the blend, find its sources, stat them.
+
+    Args:
+        arguments: text, file, nested (path to text), world, roots, root (whose clock decides what is racy),
+            max_sources, stat_threads.
+        report: gets {"rows": [[kind, path, address, token, size, mtime_ns, racy], …]} in chunks, sorted by
+            (kind, path); sources that cannot be had are left out and named in the problems.
+
+    Returns:
+        datasets (with their leaves; a leaf's sources are runs of row numbers), problems, warnings, entries.
+        A problem has ``pointer`` (the entry it belongs to) and ``scope``: ``entry`` for the YAML, ``source``
+        for a file it names.
+    """
+    world = World.from_dict(arguments["world"])
+    storage = LocalStorage(arguments["roots"], arguments["root"])
+    nested = {path: text.encode() for path, text in arguments["nested"].items()}
+    limits = limits_of(arguments)
+    reader = FolderReader(storage, world, nested, limits.bytes)
+    found: Discovery = discover(arguments["text"].encode(), arguments["file"], world, reader, limits)
+
+    leaves = [leaf for dataset in found.datasets for leaf in dataset.leaves]
+    owners: dict[Source, list[int]] = {}
+    for number, leaf in enumerate(leaves):
+        for source in leaf.sources:
+            owners.setdefault(source, []).append(number)
+    sources = sorted(owners)
+
+    def entry_problem(item: Problem) -> dict[str, Any]:
+        return item.as_dict() | {"scope": "entry"}
+
+    problems = [entry_problem(item) for item in found.problems]
+    for leaf_number, error in _collisions(sources, owners):
+        leaf = leaves[leaf_number]
+        place = {"file": leaf.file, "line": leaf.line, "scope": "entry"}
+        problems.append(_problem(error, leaf.pointer, place))
+
+    now_ns = storage.now_ns()
+    rows: list[list[Any]] = []
+    row_of: dict[Source, int] = {}
+    bytes_total = 0
+    for number, address, answer in _stat_all(storage, world, sources, arguments["stat_threads"]):
+        source = sources[number]
+        if isinstance(answer, BlendexError):
+            for owner in owners[source]:
+                leaf = leaves[owner]
+                place = {"blend_file": leaf.file, "blend_line": leaf.line, "scope": "source", "path": source.path}
+                problems.append(_problem(answer, leaf.pointer, place))
+            continue
+        row_of[source] = len(row_of)
+        bytes_total += answer.size
+        racy = answer.racy(now_ns)
+        rows.append([source.kind, source.path, address, answer.token, answer.size, answer.mtime_ns, racy])
+        if len(rows) == CHUNK:
+            report({"rows": rows})
+            rows = []
+    if rows:
+        report({"rows": rows})
+
+    datasets = []
+    for dataset in found.datasets:
+        described = []
+        for leaf in dataset.leaves:
+            numbers = [row_of[source] for source in leaf.sources if source in row_of]
+            described.append(
+                {
+                    "pointer": list(leaf.pointer),
+                    "type": leaf.type,
+                    "file": leaf.file,
+                    "line": leaf.line,
+                    "needs_index": leaf.needs_index,
+                    "sources": _ranges(numbers),
+                    "missing": len(leaf.sources) - len(numbers),
+                }
+            )
+        datasets.append(
+            {
+                "name": dataset.name,
+                "type": dataset.type,
+                "file": dataset.file,
+                "line": dataset.line,
+                "pointer": list(dataset.pointer),
+                "leaves": described,
+            }
+        )
+    return {
+        "datasets": datasets,
+        "problems": problems,
+        "warnings": [item.as_dict() for item in found.warnings],
+        "entries": found.entries,
+        "sources": len(row_of),
+        "bytes": bytes_total,
+        "figures": storage.figures.as_dict(),
+    }

@@ -1,0 +1,94 @@
+"""Receipts: what a mirror holds and what it was made from, and whether a folder is a whole mirror.
+
+``READY`` is written last inside staging: ``{"key", "receipt"}`` with the SHA-256 of ``receipt.json``, which in
+turn names the SHA-256 of ``sources.jsonl``. A folder under ``mirrors/`` came there by one rename, so it is whole;
+the digests tell whether it still is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from blendex.errors import BlendexError, Code
+
+FORMAT = 1
+
+
+def dumps(value: Any) -> bytes:
+    """JSON for people: sorted keys, two spaces, a final newline."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+def _damaged(path: str, reason: str) -> BlendexError:
+    return BlendexError(
+        Code.MIRROR_DAMAGED,
+        f"{reason}.",
+        file=path,
+        next_step="Do not train on it: move the folder away and post the blend again.",
+    )
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise _damaged(path, f"cannot be read ({error.strerror})") from error
+
+
+def file_digest(path: str) -> str:
+    """SHA-256 of a file, in hex."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _damaged(path, f"cannot be read ({error.strerror})") from error
+
+
+def read_receipt(mirror: str, key: str | None = None) -> dict[str, Any]:
+    """The receipt of a mirror, after READY and its digest have been checked.
+
+    Args:
+        mirror: the folder.
+        key: the key it must have; None takes the one in READY.
+
+    Raises:
+        BlendexError: mirror_damaged.
+    """
+    ready = _json(os.path.join(mirror, "READY"))
+    path = os.path.join(mirror, "receipt.json")
+    data = _read(path)
+    if hashlib.sha256(data).hexdigest() != ready.get("receipt"):
+        raise _damaged(path, "the receipt is not the one that READY names")
+    receipt = _json(path)
+    if receipt.get("key") != ready.get("key") or (key is not None and receipt.get("key") != key):
+        raise _damaged(path, "the receipt belongs to another mirror")
+    return receipt
+
+
+def _json(path: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(_read(path))
+    except orjson.JSONDecodeError as error:
+        raise _damaged(path, "is not JSON") from error
+    if not isinstance(value, dict):
+        raise _damaged(path, "is not a JSON object")
+    return value
+
+
+def read_sources(mirror: str) -> Iterator[dict[str, Any]]:
+    """The lines of ``sources.jsonl``, in order."""
+    path = os.path.join(mirror, "sources.jsonl")
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                yield orjson.loads(line)
+    except OSError as error:
+        raise _damaged(path, f"cannot be read ({error.strerror})") from error
+    except orjson.JSONDecodeError as error:
+        raise _damaged(path, "holds a line that is not JSON") from error

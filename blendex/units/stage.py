@@ -1,0 +1,355 @@
+"""Stage and publish a mirror, or renew what is already there.
+
+The publish protocol: everything is written under ``staging/<build>.<unit>-<fence>/``, opened by path and never kept by
+descriptor. Sidecars are hard-linked from the mirror that first wrote them where the content is the same, else
+written from their bundle; any error of a link (EXDEV, EMLINK, EPERM, a mirror collected meanwhile) means write.
+Then ``sources.jsonl`` and the receipt, then ``READY``, last inside staging; all is flushed; the tokens of all
+sources are compared once more; and one rename to ``mirrors/<key>`` is the commit. If the target exists, its READY
+and receipt are verified and ours is dropped: same key, same bytes. A stop at any point before the rename leaves a
+folder in staging that nobody serves and the sweeper takes; a stop after it leaves a whole mirror, which the next
+attempt finds. The build's folder (ready blend, build.json, then the pointer) follows the rename and precedes the
+transaction that says ``ready``, so a job can start while the service is down.
+
+A sidecar's mtime is metadata: upstream refuses one that is older than its source, so it is raised to the source's
+where that lies in the future, and again on a hit after a touch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+from blake3 import blake3
+
+from blendex.blend.index_path import mirror_relative
+from blendex.blend.rewrite import ready_blend
+from blendex.blend.world import World
+from blendex.errors import BlendexError, Code
+from blendex.storage.local import LocalStorage, token_mtime_ns
+from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, replace, write_all
+from blendex.units.plan import FolderReader, limits_of
+from blendex.units.receipt import FORMAT, dumps, read_receipt
+
+# A sidecar that need not be linked is written from its bundle; open bundles are few, sources are sorted by path.
+OPEN_OBJECTS = 32
+# Up to here an fsync per file (about 0.5 ms each) beats flushing whatever else is dirty on the filesystem.
+FSYNC_FILES = 64
+RECHECK_BATCH = 256
+
+# One line of the job: what the catalog knows of one source.
+JOB_FIELDS = (
+    "kind", "path", "address", "token", "recipe", "strength", "content_hash", "size", "records",
+    "digest", "object", "offset", "length", "link",
+)  # fmt: skip
+RECEIPT_FIELDS = (
+    "path", "kind", "address", "token", "recipe", "strength", "content_hash", "size", "records", "length", "digest",
+)  # fmt: skip
+
+
+def read_job(path: str) -> Iterator[dict[str, Any]]:
+    """The sources of a job, sorted by (kind, path)."""
+    with open(path, "rb") as file:
+        for line in file:
+            yield dict(zip(JOB_FIELDS, orjson.loads(line), strict=True))
+
+
+class _Objects:
+    """The bundles that sidecars are copied from, a few open at a time."""
+
+    def __init__(self, root: Root) -> None:
+        self._root = root
+        self._open: dict[str, int] = {}
+
+    def read(self, name: str, offset: int, length: int, digest: str) -> bytes:
+        if name not in self._open:
+            if len(self._open) >= OPEN_OBJECTS:
+                os.close(self._open.pop(next(iter(self._open))))
+            try:
+                self._open[name] = os.open(self._root.object(name), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError as error:
+                raise self._damaged(name, "is gone") from error
+        data = os.pread(self._open[name], length, offset)
+        if len(data) != length or blake3(data).hexdigest() != digest:
+            raise self._damaged(name, f"holds other bytes at {offset} than were written")
+        return data
+
+    def _damaged(self, name: str, reason: str) -> BlendexError:
+        return BlendexError(
+            Code.OBJECT_DAMAGED,
+            f"this object {reason}.",
+            file=name,
+            next_step="Its sources are read once more; look after the disk.",
+        )
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+
+class _Stage:
+    """One staging folder under construction."""
+
+    def __init__(self, root: Root, path: str) -> None:
+        self.root = root
+        self.path = path
+        self.linked = 0
+        self.written = 0
+        self.oldest_ns = time.time_ns()
+        self._folders: set[str] = set()
+        self._objects = _Objects(root)
+
+    def _folder(self, relative: str) -> None:
+        if relative in self._folders or not relative:
+            return
+        parent = os.path.dirname(relative)
+        self._folder(parent)
+        os.mkdir(os.path.join(self.path, relative))
+        self._folders.add(relative)
+
+    def _link(self, item: dict[str, Any], relative: str, target: str) -> bool:
+        if not item["link"]:
+            return False
+        source = os.path.join(self.root.mirror(item["link"]), relative)
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except OSError:
+            return False
+        result = os.lstat(target)
+        if result.st_size != item["length"]:
+            os.unlink(target)
+            return False
+        self.linked += 1
+        self._raise(target, result.st_mtime_ns, item)
+        self.oldest_ns = min(self.oldest_ns, max(result.st_mtime_ns, token_mtime_ns(item["token"])))
+        return True
+
+    def _raise(self, target: str, mtime_ns: int, item: dict[str, Any]) -> None:
+        source_ns = token_mtime_ns(item["token"])
+        if mtime_ns < source_ns:
+            moment = max(time.time_ns(), source_ns)
+            os.utime(target, ns=(moment, moment))
+
+    def add(self, item: dict[str, Any]) -> None:
+        """Put the sidecar of one source in its place."""
+        relative = os.path.join("idx", mirror_relative(item["path"]))
+        self._folder(os.path.dirname(relative))
+        target = os.path.join(self.path, relative)
+        if self._link(item, relative, target):
+            return
+        create(target, self._objects.read(item["object"], item["offset"], item["length"], item["digest"]), 0o444)
+        self.written += 1
+        self._raise(target, self.oldest_ns, item)
+
+    def close(self) -> None:
+        self._objects.close()
+
+    def lock_folders(self) -> None:
+        """Make all folders but the top one read-only; the top one must be renamed first."""
+        for relative in sorted(self._folders, reverse=True):
+            os.chmod(os.path.join(self.path, relative), 0o555)
+
+    def flush(self) -> None:
+        """Make the whole folder durable."""
+        if self.written + self.linked > FSYNC_FILES:
+            flush_filesystem(self.path)
+            return
+        for folder, _, files in os.walk(self.path):
+            for name in files:
+                flush_file(os.path.join(folder, name))
+            flush_folder(folder)
+
+
+def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
+    """Stage every sidecar and ``sources.jsonl``; its SHA-256 and the counts."""
+    digest = hashlib.sha256()
+    counts = {"sources": 0, "records": 0, "bytes": 0, "sidecar_bytes": 0}
+    path = os.path.join(stage.path, "sources.jsonl")
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444)
+    buffer = bytearray()
+    try:
+        for item in read_job(job):
+            stage.add(item)
+            buffer += orjson.dumps({name: item[name] for name in RECEIPT_FIELDS}, option=orjson.OPT_APPEND_NEWLINE)
+            counts["sources"] += 1
+            counts["records"] += item["records"]
+            counts["bytes"] += item["size"]
+            counts["sidecar_bytes"] += item["length"]
+            if len(buffer) > 1 << 18:
+                digest.update(buffer)
+                write_all(descriptor, buffer)
+                buffer.clear()
+        digest.update(buffer)
+        write_all(descriptor, buffer)
+    finally:
+        os.close(descriptor)
+        stage.close()
+    return digest.hexdigest(), counts
+
+
+def _changed(arguments: dict[str, Any]) -> list[str]:
+    """Paths of sources that are not what was read any more."""
+    storage = LocalStorage(arguments["roots"])
+
+    def check(items: list[dict[str, Any]]) -> list[str]:
+        different = []
+        for item in items:
+            try:
+                same = storage.stat(item["address"]).token == item["token"]
+            except BlendexError:
+                same = False
+            if not same:
+                different.append(item["path"])
+        return different
+
+    def batches() -> Iterator[list[dict[str, Any]]]:
+        batch = []
+        for item in read_job(arguments["job"]):
+            batch.append(item)
+            if len(batch) == RECHECK_BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    changed: list[str] = []
+    with ThreadPoolExecutor(arguments["stat_threads"]) as pool:
+        pending = []
+        for batch in batches():
+            pending.append(pool.submit(check, batch))
+            if len(pending) >= arguments["stat_threads"] * 2:
+                changed += pending.pop(0).result()
+        for future in pending:
+            changed += future.result()
+    return changed
+
+
+def _archive_receipt(root: Root, key: str, attempt: str) -> None:
+    """Keep receipt and sources outside of the mirror: they outlive it."""
+    import zstandard
+
+    target = root.receipt(key)
+    if os.path.exists(target):
+        return
+    private = root.private(attempt, ".receipt")
+    mirror = root.mirror(key)
+    compressor = zstandard.ZstdCompressor(level=3)
+    with open(private, "xb") as file, compressor.stream_writer(file, closefd=False) as stream:
+        for name in ("receipt.json", "sources.jsonl"):
+            with open(os.path.join(mirror, name), "rb") as part:
+                data = part.read() if name == "receipt.json" else b""
+                if data:
+                    stream.write(orjson.dumps(orjson.loads(data), option=orjson.OPT_APPEND_NEWLINE))
+                while piece := part.read(1 << 20):
+                    stream.write(piece)
+    flush_file(private)
+    os.rename(private, target)
+    flush_folder(os.path.dirname(target))
+
+
+def _publish(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
+    key = arguments["key"]
+    staging = root.staging(arguments["attempt"])
+    if os.path.lexists(staging):
+        root.discard(staging)
+    os.mkdir(staging, 0o755)
+    stage = _Stage(root, staging)
+    stage._folder("idx")
+    sources_sha256, counts = _write_sources(stage, arguments["job"])
+    receipt = arguments["receipt"] | {
+        "format": FORMAT,
+        "key": key,
+        "counts": counts,
+        "sources_sha256": sources_sha256,
+        "sidecar_mtime_ns": stage.oldest_ns,
+        "published_ns": time.time_ns(),
+    }
+    data = dumps(receipt)
+    create(os.path.join(staging, "receipt.json"), data, 0o444)
+    ready = {"key": key, "receipt": hashlib.sha256(data).hexdigest()}
+    create(os.path.join(staging, "READY"), dumps(ready), 0o444)
+    stage.lock_folders()
+    stage.flush()
+    if changed := _changed(arguments):
+        root.discard(staging)
+        return {"changed": changed[:100], "changed_count": len(changed)}
+    target = root.mirror(key)
+    try:
+        os.rename(staging, target)
+    except OSError:
+        if not os.path.isdir(target):
+            raise
+        receipt = read_receipt(target, key)
+        root.discard(staging)
+    else:
+        os.chmod(target, 0o555)
+        flush_folder(os.path.dirname(target))
+    return {"receipt": receipt, "linked": stage.linked, "written": stage.written}
+
+
+def _renew(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A hit: the mirror is there. Raise the times of sidecars whose source was touched since."""
+    mirror = root.mirror(arguments["key"])
+    receipt = read_receipt(mirror, arguments["key"])
+    if os.stat(mirror).st_mode & 0o777 != 0o555:
+        os.chmod(mirror, 0o555)
+    floor = receipt["sidecar_mtime_ns"]
+    raised = 0
+    for item in read_job(arguments["job"]):
+        source_ns = token_mtime_ns(item["token"])
+        if source_ns <= floor:
+            continue
+        path = os.path.join(mirror, "idx", mirror_relative(item["path"]))
+        if os.stat(path).st_mtime_ns < source_ns:
+            moment = max(time.time_ns(), source_ns)
+            os.utime(path, ns=(moment, moment))
+            raised += 1
+    if changed := _changed(arguments):
+        return {"changed": changed[:100], "changed_count": len(changed)}
+    return {"receipt": receipt, "linked": 0, "written": 0, "raised": raised}
+
+
+def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    """Publish the mirror of a build, or renew it, and write the build's folder.
+
+    Args:
+        arguments: root, roots, build, attempt, key, job (path of the job file), receipt (what goes into it beside
+            what is counted here), text, file, nested, world, max_sources, stat_threads, exclude (pointers),
+            build_json (what ``build.json`` says beside the mirror).
+
+    Returns:
+        {"changed", "changed_count"} when sources changed since they were read (nothing was published), else
+        mirror, receipt, linked, written.
+    """
+    root = Root(arguments["root"])
+    key = arguments["key"]
+    mirror = root.mirror(key)
+    world = World.from_dict(arguments["world"])
+    nested = {path: text.encode() for path, text in arguments["nested"].items()}
+    limits = limits_of(arguments)
+    reader = FolderReader(LocalStorage(arguments["roots"]), world, nested, limits.bytes)
+    blend = ready_blend(
+        arguments["text"].encode(),
+        arguments["file"],
+        world,
+        reader,
+        indexes_root=os.path.join(mirror, "idx"),
+        exclude=[tuple(pointer) for pointer in arguments["exclude"]],
+        limits=limits,
+    )
+    result = _renew(root, arguments) if os.path.isdir(mirror) else _publish(root, arguments)
+    if "changed" in result:
+        return result
+    _archive_receipt(root, key, arguments["attempt"])
+    folder = root.build(arguments["build"])
+    os.makedirs(folder, exist_ok=True)
+    replace(os.path.join(folder, "blend.yaml"), blend.encode())
+    replace(os.path.join(folder, "build.json"), dumps(arguments["build_json"] | {"mirror": mirror, "key": key}))
+    replace(os.path.join(folder, "path"), (mirror + "\n").encode())
+    flush_folder(os.path.dirname(folder))
+    return result | {"mirror": mirror}

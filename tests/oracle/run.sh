@@ -1,0 +1,53 @@
+#!/bin/sh
+# Builds the speech blend and the sample with Blendex and lets upstream's own readers read every record
+# through the mirrors; then touches two sources, builds again (the same mirror, by content) and reads again.
+set -eu
+
+cd "$(dirname "$0")/../.."
+blendex=$PWD/.venv/bin/blendex
+oracle=$PWD/.venv-oracle/bin/python
+reader=$PWD/tests/oracle/read_mirror.py
+
+place=$(mktemp -d)
+clean() {
+    status=$?
+    chmod -R u+w "$place" # mirrors are read-only
+    rm -rf "$place"
+    exit "$status"
+}
+trap clean EXIT
+export BLENDEX_ROOT="$place/root"
+
+# A copy: sources are touched below, and nobody's checkout should be.
+cp -R tests/data/speech "$place/speech"
+"$blendex" sample "$place/sample"
+cd "$place"
+
+build() {
+    said=$("$blendex" build "$1/blend.yaml" --data-blend-dir "$place/$1")
+    printf '%s\n' "$said" | tail -n 1
+}
+
+for corpus in speech sample; do
+    echo "$corpus: first build"
+    first=$(build "$corpus")
+    "$oracle" "$reader" "$first" "$corpus/blend.yaml" "$corpus"
+
+    echo "$corpus: two sources touched"
+    touch "$corpus/manifest.jsonl" "$corpus/nemo_tarred/audio_2.tar"
+    second=$(build "$corpus")
+    if [ "$first" != "$second" ]; then
+        echo "Another mirror after a touch: $first, then $second" >&2
+        exit 1
+    fi
+    "$oracle" "$reader" "$second" "$corpus/blend.yaml" "$corpus"
+done
+
+# The sidecars of the speech blend are those that upstream wrote, byte for byte.
+mirror=$(build speech)
+names=$(cd speech/expected && find . -name '*.idx' ! -name 'chat_0.*')
+test -n "$names"
+for name in $names; do
+    cmp "speech/expected/$name" "$mirror/idx$place/speech/$name"
+done
+echo "Every record was read through the mirrors, before and after the touch."
