@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from blendex.blend.entries import Entry, weight_of
 from blendex.blend.load import Limits, Reader
 from blendex.blend.model import Dataset, Discovery, Leaf, Pointer, Problem, Source
 from blendex.blend.sources import Finder
-from blendex.blend.walk import Entry, Walk, weight_of
+from blendex.blend.walk import Walk
 from blendex.blend.world import World
+from blendex.errors import Code
 
 __all__ = ["Dataset", "Discovery", "Leaf", "Pointer", "Problem", "Source", "discover", "nested_files"]
 
@@ -21,18 +23,14 @@ def nested_files(
     Raises:
         BlendexError: the posted text cannot be read at all; NESTED_CYCLE.
     """
-    from blendex.errors import Code
-
     walk = Walk(text, file, world, reader, limits or Limits()).run()
     for problem in walk.problems:
         if problem.code is Code.NESTED_CYCLE:
             raise problem.error()
-    return walk.nested
+    return walk.files.texts
 
 
-def discover(
-    text: bytes, file: str, world: World, reader: Reader, limits: Limits | None = None
-) -> Discovery:
+def discover(text: bytes, file: str, world: World, reader: Reader, limits: Limits | None = None) -> Discovery:
     """Everything the blend names, and everything that is wrong with it.
 
     One bad entry never hides another one.

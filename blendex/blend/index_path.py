@@ -17,8 +17,9 @@ _PATH_MAX = 4096
 def index_path(path: str, root: str | None) -> str:
     """The sidecar of ``path`` as training computes it.
 
-    The rule of ``index_file_path`` in lhotse 2.0.0a7, kept as it is with its edges: it is not injective, ``..``
-    can leave the root, and the roots ``/`` and ``""`` give relative results. ``mirror_relative`` refuses those.
+    The rule of ``index_file_path`` in lhotse 2.0.0a7, kept as it is with its edges: it is not injective,
+    ``..`` can leave the root, and the roots ``/`` and ``""`` give relative results. ``mirror_relative``
+    refuses those.
 
     Args:
         path: the source as the blend names it.
@@ -49,8 +50,8 @@ def _relative(path: str) -> str:
 def mirror_relative(path: str) -> str:
     """Where the sidecar of ``path`` lies under ``idx/`` of a mirror.
 
-    Any ``..`` is refused, also one that stays inside: readers open the unnormalised path, which goes through a
-    folder that the mirror does not have.
+    Any ``..`` is refused, also one that stays inside: readers open the unnormalised path, which goes through
+    a folder that the mirror does not have.
 
     Raises:
         BlendexError: INDEX_PATH_ESCAPE, or PATH_UNSUPPORTED for a pipe.

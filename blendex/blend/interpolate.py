@@ -1,8 +1,8 @@
 """``${…}`` as OmegaConf 2.4 resolves it, from what the submission brought along and nothing else.
 
 Of resolvers only ``oc.env`` is known, and it reads ``World.env``. Names are looked up in the submission's
-variables, then from the root of the declaring file, then from the root of the posted file: upstream's own loading
-re-parents a blend under ``data_blend_dir``, and the training config is the root of an inlined one.
+variables, then from the root of the declaring file, then from the root of the posted file: upstream's own
+loading re-parents a blend under ``data_blend_dir``, and the training config is the root of an inlined one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ class Resolver:
         """What the value ``raw`` under ``key`` of the container ``at`` means.
 
         Raises:
-            BlendexError: UNKNOWN_VARIABLE, UNSUPPORTED_INTERPOLATION, MISSING_KEY, BLEND_RECURSIVE, BAD_VALUE;
+            BlendexError: UNKNOWN_VARIABLE, UNSUPPORTED_INTERPOLATION, MISSING_KEY, BLEND_RECURSIVE,
+            BAD_VALUE;
                 without a place, which the caller knows.
         """
         if isinstance(raw, MapNode | SeqNode):

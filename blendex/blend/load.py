@@ -82,8 +82,9 @@ Node = MapNode | SeqNode | Scalar
 def parse(text: bytes, file: str, limits: Limits | None = None) -> Node:
     """The tree of one YAML document.
 
-    Built from libyaml's events with a stack of our own, so that neither nesting nor aliases cost more than their
-    arithmetic. Aliases stay shared objects. Scalars and merge keys mean what OmegaConf 2.4 makes of them.
+    Built from libyaml's events with a stack of our own, so that neither nesting nor aliases cost more than
+    their arithmetic. Aliases stay shared objects. Scalars and merge keys mean what OmegaConf 2.4 makes of
+    them.
 
     Args:
         text: the file, UTF-8.
@@ -113,6 +114,10 @@ def parse(text: bytes, file: str, limits: Limits | None = None) -> Node:
             next_step="Save the file as UTF-8.",
         ) from None
     return _Builder(file, limits).build(decoded)
+
+
+def _line(event: Any) -> int:
+    return int(event.start_mark.line) + 1
 
 
 class _Frame:
@@ -204,7 +209,7 @@ class _Builder:
             raise self._error(
                 Code.BLEND_SYNTAX,
                 "The file holds several YAML documents; training would read one of them.",
-                event.start_mark.line + 1,
+                _line(event),
                 "Post one document.",
             )
 
@@ -223,7 +228,7 @@ class _Builder:
             raise self._error(
                 Code.BLEND_TAG,
                 f"The YAML tag {str(event.tag)[:80]} is refused; a blend is plain data.",
-                event.start_mark.line + 1,
+                _line(event),
                 "Remove the tag; include files by input_cfg.",
             )
 
@@ -234,7 +239,7 @@ class _Builder:
             )
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
-        line = event.start_mark.line + 1
+        line = _line(event)
         self._no_tag(event)
         self._anchor(event.anchor, line)
         self._count(1, line)
@@ -262,7 +267,7 @@ class _Builder:
             ) from None
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        line = event.start_mark.line + 1
+        line = _line(event)
         if event.anchor in self.open:
             raise self._error(
                 Code.BLEND_RECURSIVE,
@@ -279,10 +284,10 @@ class _Builder:
         self._add(value, line)
 
     def _mapping(self, event: yaml.MappingStartEvent) -> None:
-        self._push(event, MapNode(event.start_mark.line + 1))
+        self._push(event, MapNode(_line(event)))
 
     def _sequence(self, event: yaml.SequenceStartEvent) -> None:
-        self._push(event, SeqNode(event.start_mark.line + 1))
+        self._push(event, SeqNode(_line(event)))
 
     def _push(self, event: Any, node: MapNode | SeqNode) -> None:
         self._no_tag(event)

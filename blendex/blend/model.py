@@ -37,9 +37,7 @@ class Problem:
 
     def error(self) -> BlendexError:
         """The same as an exception."""
-        return BlendexError(
-            self.code, self.message, file=self.file, line=self.line, next_step=self.next_step
-        )
+        return BlendexError(self.code, self.message, file=self.file, line=self.line, next_step=self.next_step)
 
 
 @dataclass(frozen=True)

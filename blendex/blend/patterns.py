@@ -1,8 +1,8 @@
 """Path patterns: the bracket rewriting of NeMo, then brace expansion.
 
-The expansion equals braceexpand 0.1.7 with ``escape=False`` after the rewriting of ``expand_sharded_filepaths``
-(nemo-toolkit 3.0.0). It is our own because a range of 30 bytes makes the library build gigabytes: here the number
-of results is computed before the first one is made.
+The expansion equals braceexpand 0.1.7 with ``escape=False`` after the rewriting of
+``expand_sharded_filepaths`` (nemo-toolkit 3.0.0). It is our own because a range of 30 bytes makes the library
+build gigabytes: here the number of results is computed before the first one is made.
 """
 
 from __future__ import annotations

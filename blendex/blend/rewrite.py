@@ -10,11 +10,13 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from blendex.blend.interpolate import Document, Place, Resolver, escape, interpolated
+from blendex.blend.entries import Entry
+from blendex.blend.interpolate import Document, Place, Resolver, escape, interpolated, locate
 from blendex.blend.load import Limits, MapNode, Reader, SeqNode
 from blendex.blend.model import Pointer
+from blendex.blend.scalars import plain
 from blendex.blend.types import DATA_KEYS, OVERRIDES
-from blendex.blend.walk import Entry, Walk
+from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 
@@ -55,11 +57,12 @@ def ready_blend(
 ) -> str:
     """The posted YAML, changed so that it stands alone and finds its indexes.
 
-    Comments, order and spelling stay. Nested files are written out at their ``input_cfg``; excluded leaves go, and
-    with them what becomes empty; every dataset gets ``indexed: true`` and ``indexes_root`` (its section does, for
-    classic keys), and every other setting of these is replaced or removed. Interpolations in values that name data,
-    and those that only the submission or the nested file could resolve, are replaced by what they mean; patterns
-    are not expanded. Aliases and merge keys are written out, because one anchor may serve entries that differ now.
+    Comments, order and spelling stay. Nested files are written out at their ``input_cfg``; excluded leaves
+    go, and with them what becomes empty; every dataset gets ``indexed: true`` and ``indexes_root`` (its
+    section does, for classic keys), and every other setting of these is replaced or removed. Interpolations
+    in values that name data, and those that only the submission or the nested file could resolve, are
+    replaced by what they mean; patterns are not expanded. Aliases and merge keys are written out, because one
+    anchor may serve entries that differ now.
 
     Args:
         text: the posted YAML.
@@ -71,12 +74,15 @@ def ready_blend(
         limits: what the blend may ask for.
 
     Raises:
-        BlendexError: the posted text cannot be read; BLEND_EMPTY when nothing is left; the problem of an entry that
+        BlendexError: the posted text cannot be read; BLEND_EMPTY when nothing is left; the problem of an
+        entry that
             cannot be written out and is not excluded.
     """
     walk = Walk(text, file, world, reader, limits or Limits()).run()
     gone = frozenset(tuple(pointer) for pointer in exclude)
-    blocking = next((p for p in walk.problems if p.pointer not in gone and p.code is not Code.BLEND_EMPTY), None)
+    blocking = next(
+        (p for p in walk.problems if p.pointer not in gone and p.code is not Code.BLEND_EMPTY), None
+    )
     if blocking is not None:
         raise blocking.error()
     kept = [leaf for leaf in walk.leaves if leaf.pointer not in gone]
@@ -88,7 +94,7 @@ def ready_blend(
             next_step="Exclude fewer entries.",
         )
     edits = _plan(walk, kept, gone)
-    writer = _Writer(text, walk, indexes_root)
+    writer = _Writer(walk, indexes_root)
     root = writer.written(walk.posted, ())
     changed = writer.apply(root, edits, ())
     if changed is None:
@@ -102,11 +108,12 @@ def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer]) -> _Edit:
         edits.at(pointer).graft = place
     for pointer in gone & {leaf.pointer for leaf in walk.leaves}:
         edits.at(pointer).removed = True
-    for pointer in walk.holders:
-        for length in range(len(pointer) + 1):
-            edits.at(pointer[:length]).holder = True
+    for pointer in (*walk.overridden, *(leaf.pointer for leaf in kept)):
+        edits.at(pointer)
     for head in walk.heads:
         edits.at(head.pointer).indexed = True
+        for length in range(len(head.pointer)):
+            edits.at(head.pointer[:length]).holder = True
     settler = _Settler(walk, edits)
     for leaf in kept:
         settler.leaf(leaf)
@@ -121,6 +128,7 @@ class _Settler:
         self.walk = walk
         self.edits = edits
         self.alone = Resolver(World(), walk.posted)
+        self.steps = 0
 
     def leaf(self, entry: Entry) -> None:
         """Values that name data always; the others when the file could not resolve them alone."""
@@ -144,7 +152,7 @@ class _Settler:
 
     def _group(self, pointer: Pointer) -> None:
         place = self._place(pointer)
-        node = _node(place)
+        node = locate(place)
         if not isinstance(node, MapNode) or "input_cfg" not in node or pointer[-1:] == ("input_cfg",):
             return
         if not isinstance(pointer[-1], int):
@@ -184,14 +192,21 @@ class _Settler:
             return False
         return True
 
-    def _settled(self, value: Any, place: Place | None) -> Any:
+    def _settled(self, value: Any, place: Place | None, depth: int = 0) -> Any:
         """``value`` as plain data with every interpolation in it resolved."""
         if place is None:
             return value
+        self.steps += len(value)
+        if depth > self.walk.limits.depth or self.steps > self.walk.limits.nodes:
+            raise BlendexError(
+                Code.BLEND_RECURSIVE,
+                "Interpolated lists and mappings lead into each other without an end.",
+                next_step="Write the values out.",
+            )
         made = {}
         for key, raw in _items(value):
             inner = self.walk.resolver.resolve(raw, place, key)
-            made[key] = self._settled(inner.value, inner.place)
+            made[key] = self._settled(inner.value, inner.place, depth + 1)
         return made if isinstance(value, MapNode) else list(made.values())
 
 
@@ -199,18 +214,10 @@ def _items(node: MapNode | SeqNode) -> Iterator[tuple[Any, Any]]:
     return iter(node.items()) if isinstance(node, MapNode) else enumerate(node)
 
 
-def _node(place: Place) -> Any:
-    node: Any = place.document.root
-    for key in place.path:
-        node = node[key]
-    return node
-
-
 class _Writer:
     """Applies edits to ruamel's node trees, which keep comments, quotes and the spelling of scalars."""
 
-    def __init__(self, text: bytes, walk: Walk, indexes_root: str) -> None:
-        self.texts = {walk.posted.name: text}
+    def __init__(self, walk: Walk, indexes_root: str) -> None:
         self.walk = walk
         self.indexes_root = indexes_root
         self.roots: dict[Document, Any] = {}
@@ -218,16 +225,13 @@ class _Writer:
     def written(self, document: Document, path: Pointer) -> Any:
         """A copy of the node at ``path`` of a file, without anchors, aliases and merge keys."""
         if document not in self.roots:
-            text = self.texts[document.name] if document is self.walk.posted else self._nested(document)
+            text = self.walk.files.text(document)
             source = io.StringIO(text.decode("utf-8").removeprefix("\ufeff"))
             self.roots[document] = _yaml().compose(source)
         node = self.roots[document]
         for key in path:
             node = _child(node, key)
         return _copy(node)
-
-    def _nested(self, document: Document) -> bytes:
-        return self.walk.nested[self.walk.world.address(document.name)]
 
     def apply(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
         """``node`` with ``edit`` applied to it and below it; None when it goes."""
@@ -265,7 +269,8 @@ class _Writer:
             pairs.append((key_node, changed))
         in_list = bool(pointer) and isinstance(pointer[-1], int)
         if lost and (in_list or pointer[-1:] == ("input_cfg",) or pointer[-2:-1] == ("datasets",)):
-            # A group without entries, a file without any, a validation set without data: training fails on each.
+            # A group without entries, a file without any, a validation set without data: training fails on
+            # each.
             return None
         node.value = pairs
         self._settings(node, edit, in_list)
@@ -273,23 +278,25 @@ class _Writer:
 
     def _settings(self, node: Any, edit: _Edit, in_list: bool) -> None:
         given = {_key(key_node) for key_node, _ in node.value}
+        settings = {"indexed": True, "indexes_root": self.indexes_root}
         if edit.indexed:
-            wanted = {"indexed": True, "indexes_root": self.indexes_root}
+            wanted = settings
         elif in_list and (given & DATA_KEYS or "type" in given):
             wanted = {}
         elif edit.holder:
-            root = {"indexes_root": self.indexes_root}
-            wanted = {**({"indexed": True} if "indexed" in given else {}), **(root if "indexes_root" in given else {})}
+            wanted = {key: value for key, value in settings.items() if key in given}
         else:
             return
-        pairs = []
+        pairs: list[tuple[Any, Any]] = []
         for key_node, value in node.value:
             key = _key(key_node)
             if key not in OVERRIDES:
                 pairs.append((key_node, value))
             elif key in wanted:
-                pairs.append((key_node, _plain(wanted.pop(key), getattr(value, "comment", None))))
-        pairs[0:0] = []
+                pairs.append((key_node, _plain(wanted.pop(key), value.comment)))
+            elif pairs and isinstance(pairs[-1][1], ScalarNode) and pairs[-1][1].comment is None:
+                # What follows a value, up to the next key, hangs on it.
+                pairs[-1][1].comment = value.comment
         node.value = _with(pairs, wanted)
 
     def text(self, root: Any) -> str:
@@ -315,9 +322,8 @@ def _yaml() -> Any:
 
 
 def _key(node: Any) -> Any:
-    from blendex.blend.scalars import plain
-
-    return plain(node.value) if node.style is None and node.tag != _STR else node.value
+    """The key as ``load`` reads it; ruamel resolves plain scalars by YAML 1.2."""
+    return plain(node.value) if node.style is None and node.value not in ("<<", "=") else node.value
 
 
 def _child(node: Any, key: str | int) -> Any:
@@ -351,14 +357,12 @@ def _is_merge(node: Any) -> bool:
 
 def _copy(node: Any) -> Any:
     if isinstance(node, ScalarNode):
-        made = ScalarNode(node.ctag, node.value, style=node.style, comment=node.comment)
-    elif isinstance(node, SequenceNode):
+        return ScalarNode(node.ctag, node.value, style=node.style, comment=node.comment)
+    if isinstance(node, SequenceNode):
         items = [_copy(item) for item in node.value]
-        made = SequenceNode(node.ctag, items, flow_style=node.flow_style, comment=node.comment)
-    else:
-        pairs = [(_copy(key), _copy(value)) for key, value in _flat(node)]
-        made = MappingNode(node.ctag, pairs, flow_style=node.flow_style, comment=node.comment)
-    return made
+        return SequenceNode(node.ctag, items, flow_style=node.flow_style, comment=node.comment)
+    pairs = [(_copy(key), _copy(value)) for key, value in _flat(node)]
+    return MappingNode(node.ctag, pairs, flow_style=node.flow_style, comment=node.comment)
 
 
 def _plain_key(key: str) -> Any:

@@ -1,7 +1,7 @@
 """Plain YAML scalars as OmegaConf 2.4 reads them.
 
-That is PyYAML's YAML 1.1 table without timestamps, and with floats whose exponent has no sign or whose mantissa
-has no point (``1e-4``).
+That is PyYAML's YAML 1.1 table without timestamps, and with floats whose exponent has no sign or whose
+mantissa has no point (``1e-4``).
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def _int(text: str) -> int:
     for prefix, base in (("0b", 2), ("0x", 16), ("0", 8)):
         if digits.startswith(prefix):
             return sign * int(digits[len(prefix) :], base)
-    return sign * sum(int(part) * 60**power for power, part in enumerate(reversed(digits.split(":"))))
+    value: int = sum(int(part) * 60**power for power, part in enumerate(reversed(digits.split(":"))))
+    return sign * value
 
 
 def _float(text: str) -> float:
@@ -74,7 +75,8 @@ def _float(text: str) -> float:
     digits = text.replace("_", "").lower().lstrip("+-")
     if digits in (".inf", ".nan"):
         return sign * float(digits[1:])
-    return sign * sum(float(part) * 60**power for power, part in enumerate(reversed(digits.split(":"))))
+    value: float = sum(float(part) * 60**power for power, part in enumerate(reversed(digits.split(":"))))
+    return sign * value
 
 
 _READERS: dict[str, Callable[[str], Scalar]] = {"null": _null, "bool": _bool, "int": _int, "float": _float}

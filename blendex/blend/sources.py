@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from blendex.blend.entries import Entry
 from blendex.blend.interpolate import Place
 from blendex.blend.load import MapNode, SeqNode
 from blendex.blend.model import Source
 from blendex.blend.patterns import expand, rewritten
 from blendex.blend.types import JSONL, NEMO_TAR, WDS_TAR, Form, Key
-from blendex.blend.walk import Entry, Walk
+from blendex.blend.walk import Walk
 from blendex.errors import BlendexError, Code
 
 _COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".lz4", ".zst"))
@@ -22,6 +23,7 @@ _SHARD_ID = re.compile(r"_(\d+)[^/\d]*$")
 _URL = re.compile(r"[a-z][a-z0-9+.\-]*://\S+")
 _SHOWN = 3
 _FOLDER_DEPTH = 64
+_MAX_FOLDERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Finder:
         self.walk = walk
         self.found: dict[tuple[str | int, ...], tuple[Source, ...]] = {}
         self.left = walk.limits.paths
+        self._flattened = 0
         self._listings: dict[str, list[tuple[str, bool]] | BlendexError] = {}
 
     def __call__(self, entry: Entry) -> None:
@@ -62,6 +65,16 @@ class Finder:
         if "manifest_filepath" in by_key and "tarred_audio_filepaths" in by_key:
             self._alignment(entry, by_key["manifest_filepath"], by_key["tarred_audio_filepaths"])
 
+    def flatten(self) -> None:
+        """Count one step through lists, which interpolations can multiply."""
+        self._flattened += 1
+        if self._flattened > self.walk.limits.paths:
+            raise BlendexError(
+                Code.PATTERN_TOO_MANY,
+                f"The blend lists more than {self.walk.limits.paths:,} items.",
+                next_step="Use ranges, or split the blend.",
+            )
+
     def listing(self, path: str) -> list[tuple[str, bool]]:
         """What lies directly in the folder ``path``, asked for once.
 
@@ -70,6 +83,12 @@ class Finder:
         """
         address = self.walk.world.address(path)
         if address not in self._listings:
+            if len(self._listings) >= _MAX_FOLDERS:
+                raise BlendexError(
+                    Code.PATTERN_TOO_MANY,
+                    f"The blend has more than {_MAX_FOLDERS:,} folders.",
+                    next_step="Name the files by ranges, or split the blend.",
+                )
             try:
                 self._listings[address] = self.walk.reader.list(address)
             except BlendexError as error:
@@ -93,8 +112,7 @@ class Finder:
             self.walk.warn(
                 Code.BAD_VALUE,
                 f"Manifests and tars do not match: {why}.",
-                entry.pointer,
-                entry.place,
+                entry.spot,
                 entry.line,
                 "Check both ranges; no pack can be made of this entry.",
             )
@@ -147,8 +165,7 @@ class _Work:
         told = self._reported.get(error.code, 0)
         self._reported[error.code] = told + 1
         if told < _SHOWN:
-            pointer, place = self.entry.pointer, self.entry.place
-            self.walk.problem(error.code, error.message, pointer, place, line, error.next_step)
+            self.walk.problem(error.code, error.message, self.entry.spot, line, error.next_step)
 
     def odd(self, kind: str, message: str, line: int, next_step: str) -> None:
         """An oddity; only the first of its kind is told, with the number of all."""
@@ -159,14 +176,14 @@ class _Work:
             self._oddities[kind] = (first[0] + 1, *first[1:])
 
     def _finish(self) -> None:
-        pointer, place = self.entry.pointer, self.entry.place
+        spot = self.entry.spot
         for code, told in self._reported.items():
             if told > _SHOWN:
                 more = f"{told - _SHOWN:,} more items of {self.key.name} have the same problem."
-                self.walk.problem(code, more, pointer, place, self.line, "Correct them alike.")
+                self.walk.problem(code, more, spot, self.line, "Correct them alike.")
         for many, message, line, next_step in self._oddities.values():
             text = f"{message} (and {many - 1:,} more)." if many > 1 else f"{message}."
-            self.walk.warn(Code.BAD_VALUE, text, pointer, place, line, next_step)
+            self.walk.warn(Code.BAD_VALUE, text, spot, line, next_step)
 
     # Flattening: scalar, list, [path, weight] pairs, buckets
 
@@ -180,8 +197,11 @@ class _Work:
         else:
             self.problem(self._no_path(value), line)
 
-    def _items(self, items: SeqNode, place: Place) -> Iterator[_Spec]:
+    def _items(self, items: SeqNode, place: Place, depth: int = 0) -> Iterator[_Spec]:
+        if depth > self.walk.limits.depth:
+            raise self._bad("holds lists that lead into each other", "Write the paths out.")
         for index, raw in enumerate(items):
+            self.finder.flatten()
             line = items.lines[index]
             try:
                 item = self.walk.resolver.resolve(raw, place, index)
@@ -191,11 +211,11 @@ class _Work:
             if isinstance(item.value, str):
                 yield _Spec(item.value, line)
             elif isinstance(item.value, SeqNode) and item.place is not None:
-                yield from self._inner(item.value, item.place, line)
+                yield from self._inner(item.value, item.place, line, depth)
             else:
                 self.problem(self._no_path(item.value), line)
 
-    def _inner(self, items: SeqNode, place: Place, line: int) -> Iterator[_Spec]:
+    def _inner(self, items: SeqNode, place: Place, line: int, depth: int) -> Iterator[_Spec]:
         """``[path, weight]``, or a bucket. Of ``[a, b]`` both upstream's builder and training lose ``b``."""
         if not items:
             self.problem(self._bad("holds an empty list", "Remove it."), line)
@@ -206,7 +226,7 @@ class _Work:
             self.problem(error, line)
             return
         if not isinstance(first.value, str):
-            yield from self._items(items, place)
+            yield from self._items(items, place, depth + 1)
             return
         yield _Spec(first.value, line)
         for index, raw in enumerate(items[1:], start=1):
@@ -224,7 +244,9 @@ class _Work:
     def _no_path(self, value: Any) -> BlendexError:
         shown = "a mapping" if isinstance(value, dict) else "null" if value is None else str(value)[:80]
         kind = " a number," if isinstance(value, int | float) and not isinstance(value, bool) else ""
-        return self._bad(f"holds {shown},{kind} which is no path", "Write paths as text, weights as [path, weight].")
+        return self._bad(
+            f"holds {shown},{kind} which is no path", "Write paths as text, weights as [path, weight]."
+        )
 
     def _bad(self, what: str, next_step: str) -> BlendexError:
         return BlendexError(Code.BAD_VALUE, f"{self.key.name} {what}.", next_step=next_step)
@@ -296,7 +318,8 @@ class _Work:
             )
 
     def _mixed(self, path: str, line: int) -> Iterator[Source]:
-        """``.tar`` is a tar, ``.json`` and ``.jsonl`` are JSON lines; anything else may be a folder of tars."""
+        """``.tar`` is a tar, ``.json`` and ``.jsonl`` are JSON lines; anything else may be a folder of
+        tars."""
         suffix = PurePosixPath(path).suffix
         if suffix == ".tar":
             yield from self._source(NEMO_TAR, path, line)
@@ -373,7 +396,9 @@ class _Work:
                     yield from self._field(path, spec.line)
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{field[:80]} {many:,}" for field, many in counts.items())
-            self.odd("fields", f"The Shar fields differ in their number of shards: {shown}", self.line, "Check it.")
+            self.odd(
+                "fields", f"The Shar fields differ in their number of shards: {shown}", self.line, "Check it."
+            )
 
     def _field(self, path: str, line: int) -> Iterator[Source]:
         kind = _shar_kind(PurePosixPath(path).name)
@@ -400,7 +425,9 @@ def _pipe(command: str) -> BlendexError:
     match = _URL.search(command)
     instead = f"Use {match.group()} instead." if match else "Name the file that the command reads."
     return BlendexError(
-        Code.PATH_UNSUPPORTED, "A pipe: path is a shell command, and no command is ever run.", next_step=instead
+        Code.PATH_UNSUPPORTED,
+        "A pipe: path is a shell command, and no command is ever run.",
+        next_step=instead,
     )
 
 

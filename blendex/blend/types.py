@@ -126,8 +126,8 @@ def nearest_type(name: str) -> str | None:
 def misspelt_keys(spec: TypeSpec, keys: Iterable[object]) -> dict[str, str]:
     """Keys that look like a slip for one that ``spec`` reads: wrong spelling → right spelling.
 
-    Keys that training or other programs read beside the data keys are never taken for slips, nor is a key whose
-    right spelling is set as well.
+    Keys that training or other programs read beside the data keys are never taken for slips, nor is a key
+    whose right spelling is set as well.
     """
     given = {key for key in keys if isinstance(key, str)}
     slips = ((key, _right_spelling(spec, key)) for key in sorted(given - _ALL_KEYS))

@@ -35,6 +35,17 @@ def run_build(
         The build's full description, in state ready, failed or cancelled.
     """
     build, _ = submit(site, submission)
+    return work_until_ended(site, build.id, watch=watch, runner=runner)
+
+
+def work_until_ended(
+    site: Site,
+    build: str,
+    *,
+    watch: Callable[[dict[str, Any]], None] = lambda _: None,
+    runner: Runner | None = None,
+) -> dict[str, Any]:
+    """Work until a build ends; its full description."""
     seen = {"at": 0.0}
 
     def ended() -> bool:
@@ -43,13 +54,13 @@ def run_build(
             return False
         seen["at"] = now
         with site.work.read() as session:
-            row = builds.get(session, build.id)
+            row = builds.get(session, build)
             assert row is not None
             watch(describe.build_summary(site, session, row))
             return not describe.is_running(row)
 
     ClaimLoop(site, runner or Slots(site.settings.slots, "blendex.units"), idle=ended).run()
     with site.work.read() as session:
-        row = builds.get(session, build.id)
+        row = builds.get(session, build)
         assert row is not None
         return describe.build_detail(site, session, row)

@@ -86,8 +86,7 @@ class UnitOfWork:
     def read(self) -> Iterator[Session]:
         """A transaction that sees one state and changes nothing."""
         with Session(self.engine) as session:
-            yield session
-            session.rollback()
+            yield session  # closing rolls back, and leaves what was loaded readable
 
     @contextmanager
     def write(self) -> Iterator[Session]:

@@ -76,7 +76,9 @@ def pax(kind: bytes = b"x", **records: str) -> bytes:
     return extended(b"".join(pax_record(k.replace("__", "."), v) for k, v in records.items()), kind)
 
 
-def tar(entries: list[Entry], form: int = tarfile.USTAR_FORMAT, headers: dict[str, str] | None = None) -> bytes:
+def tar(
+    entries: list[Entry], form: int = tarfile.USTAR_FORMAT, headers: dict[str, str] | None = None
+) -> bytes:
     """An archive as Python's tarfile writes it."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=form, pax_headers=headers or {}) as archive:
@@ -95,7 +97,15 @@ def wav(samples: int, seed: int) -> bytes:
     """A small mono WAV file of noise."""
     pcm = random.Random(seed).randbytes(2 * samples)
     form = struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)
-    return b"RIFF" + struct.pack("<I", 36 + len(pcm)) + b"WAVEfmt " + form + b"data" + struct.pack("<I", len(pcm)) + pcm
+    return (
+        b"RIFF"
+        + struct.pack("<I", 36 + len(pcm))
+        + b"WAVEfmt "
+        + form
+        + b"data"
+        + struct.pack("<I", len(pcm))
+        + pcm
+    )
 
 
 def lines(*records: object) -> bytes:
@@ -117,7 +127,10 @@ def manifests() -> Iterator[tuple[str, bytes]]:
     yield "only_newline.jsonl", b"\n"
     yield "bom.jsonl", b"\xef\xbb\xbf" + basic
     yield "half_line.jsonl", basic + b'{"audio_filepath": "a5.w'
-    yield "separators.jsonl", lines({"t": "zé中\U0001f600"}, {"t": "ls ps nel"}) + b'{"t": "cr"}\r{"t": "x"}\n'
+    no_separators = (
+        lines({"t": "zé中\U0001f600"}, {"t": "ls\u2028ps\u2029nel\u0085"}) + b'{"t": "cr"}\r{"t": "x"}\n'
+    )
+    yield "separators.jsonl", no_separators
     yield "nul_tail.jsonl", basic + b"\0" * 64
     pick = random.Random(7)
     yield "many.jsonl", lines(*({"i": i, "t": "x" * pick.randrange(40)} for i in range(600)))
@@ -130,7 +143,11 @@ def tars() -> Iterator[tuple[str, bytes]]:
     deep = "deep/" * 24 + "utt_long_name_number_{}"
     kinds = tarfile
     yield "ustar.tar", tar([(f"a{i}.wav", w[i]) for i in range(4)])
-    long_names: list[Entry] = [("s0.wav", w[0]), (deep.format(1) + ".wav", w[1]), (deep.format(2) + ".wav", w[2])]
+    long_names: list[Entry] = [
+        ("s0.wav", w[0]),
+        (deep.format(1) + ".wav", w[1]),
+        (deep.format(2) + ".wav", w[2]),
+    ]
     yield "gnu_long.tar", tar([*long_names, ("s3.wav", w[3])], kinds.GNU_FORMAT)
     yield "pax_long.tar", tar([*long_names[:2], ("été/中文.wav", w[2]), ("s3.wav", w[3])], kinds.PAX_FORMAT)
     yield "pax_global.tar", tar([("g0.wav", w[0]), ("g1.wav", w[1])], kinds.PAX_FORMAT, {"comment": "hello"})
@@ -149,7 +166,9 @@ def tars() -> Iterator[tuple[str, bytes]]:
     yield "pairs_metadata_first.tar", tar([entry for pair in pairs for entry in reversed(pair)])
     yield "pairs_placeholder.tar", tar([*pairs[0], ("1.nodata", b""), ("1.nometa", b"")])
     long_pairs: list[Entry] = [
-        entry for i in range(2) for entry in ((deep.format(i) + ".wav", w[i]), (deep.format(i) + ".json", meta[i]))
+        entry
+        for i in range(2)
+        for entry in ((deep.format(i) + ".wav", w[i]), (deep.format(i) + ".json", meta[i]))
     ]
     yield "pairs_long_pax.tar", tar(long_pairs, kinds.PAX_FORMAT)
     yield "pairs_long_gnu.tar", tar(long_pairs, kinds.GNU_FORMAT)
@@ -199,7 +218,10 @@ def handmade_tars(w: list[bytes]) -> Iterator[tuple[str, bytes]]:
     yield "sparse_gnu_more.tar", padded(more + two, 10240)
     numbers = {"GNU.sparse.name": "sp.wav", "GNU.sparse.realsize": "4096"}
     pax_1_0 = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", **numbers}
-    yield "sparse_pax_1_0.tar", padded(pax(**pax_1_0) + member("s/sp.wav", padded(b"1\n0\n512\n") + b"A" * 512) + two, 10240)
+    yield (
+        "sparse_pax_1_0.tar",
+        padded(pax(**pax_1_0) + member("s/sp.wav", padded(b"1\n0\n512\n") + b"A" * 512) + two, 10240),
+    )
     pax_0_1 = {"GNU.sparse.size": "4096", "GNU.sparse.numblocks": "1", "GNU.sparse.map": "0,512", **numbers}
     yield "sparse_pax_0_1.tar", padded(pax(**pax_0_1) + member("s/sp.wav", b"A" * 512) + two, 10240)
     v7 = member("v7.wav", w[0], b"\0", magic=b"") + header(b"old/", 0, b"\0", b"")

@@ -1,0 +1,91 @@
+"""The YAML files of one blend: the posted one, and those that ``input_cfg`` names."""
+
+from __future__ import annotations
+
+import posixpath
+
+from blendex.blend.interpolate import Document
+from blendex.blend.load import Limits, MapNode, Reader, SeqNode, parse
+from blendex.blend.world import World, has_scheme
+from blendex.errors import BlendexError, Code
+
+
+class Files:
+    """Reads and parses every file of a blend once, within the limits of all of them together.
+
+    Args:
+        text: the posted YAML.
+        file: its name; when absolute, relative ``input_cfg`` are looked for beside it, else below
+        ``world.base``. world: what the submission brought along.
+        reader: how nested files are read.
+        limits: what the blend may ask for.
+
+    Raises:
+        BlendexError: the posted text cannot be read.
+    """
+
+    def __init__(self, text: bytes, file: str, world: World, reader: Reader, limits: Limits) -> None:
+        self.world = world
+        self.reader = reader
+        self.limits = limits
+        self.texts: dict[str, bytes] = {}
+        self._nodes = 0
+        self._known: dict[str, Document] = {}
+        self._bytes: dict[Document, bytes] = {}
+        folder = posixpath.dirname(file) if file.startswith("/") else world.base
+        self.posted = Document(file, folder, self._tree(text, file))
+        self._bytes[self.posted] = text
+
+    def text(self, document: Document) -> bytes:
+        """The bytes of a file that was read."""
+        return self._bytes[document]
+
+    def open(self, path: str, declaring: Document) -> Document:
+        """The file that ``input_cfg: path`` in ``declaring`` names.
+
+        A relative path means beside the declaring file, as in ``build_indexes.py`` (NeMo Speech main,
+        c03be830); training resolves it in its working folder, which the ready blend makes no difference to.
+
+        Raises:
+            BlendexError: PATH_UNSUPPORTED, RELATIVE_WITHOUT_BASE, what the reader and ``parse`` raise.
+        """
+        if has_scheme(path) or path.startswith("pipe:"):
+            raise BlendexError(
+                Code.PATH_UNSUPPORTED,
+                f"The nested YAML {path} is no file path.",
+                next_step="Name a copy on a shared filesystem.",
+            )
+        if not path.startswith("/") and declaring.folder is None:
+            raise BlendexError(
+                Code.RELATIVE_WITHOUT_BASE,
+                f"The nested YAML {path} is relative, and the submission has no base.",
+                next_step="Say which absolute folder relative paths mean (base), or write an absolute path.",
+            )
+        seen = posixpath.normpath(posixpath.join(declaring.folder or "", path))
+        address = self.world.address(seen)
+        if address not in self._known:
+            text = self.reader.read(address)
+            document = Document(seen, posixpath.dirname(seen), self._tree(text, seen))
+            self.texts[address] = self._bytes[document] = text
+            self._known[address] = document
+        return self._known[address]
+
+    def _tree(self, text: bytes, name: str) -> MapNode | SeqNode:
+        root = parse(text, name, self.limits)
+        if not isinstance(root, MapNode | SeqNode):
+            raise BlendexError(
+                Code.BLEND_SHAPE,
+                "The YAML is a single value; expected a mapping or a list.",
+                file=name,
+                line=1,
+                next_step="Write a list of entries, or a config.",
+            )
+        self._nodes += root.size
+        if self._nodes > self.limits.nodes:
+            raise BlendexError(
+                Code.BLEND_TOO_MANY_NODES,
+                f"The files of the blend have more than {self.limits.nodes:,} nodes together.",
+                file=name,
+                next_step="Split the blend.",
+            )
+        return root

@@ -1,0 +1,290 @@
+"""``blendex``: its commands, their options, and what they print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from blendex.errors import BlendexError
+
+if TYPE_CHECKING:
+    from blendex.cli.client import Client
+
+app = typer.Typer(
+    name="blendex",
+    help="Build, keep and find the indexes that make speech training data randomly accessible.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+builds_app = typer.Typer(help="List builds, look at one, cancel, retry or accept it.", invoke_without_command=True)
+mirrors_app = typer.Typer(help="List mirrors, look at one.", invoke_without_command=True)
+names_app = typer.Typer(help="List names, look at one, move one.", invoke_without_command=True)
+app.add_typer(builds_app, name="builds")
+app.add_typer(mirrors_app, name="mirrors")
+app.add_typer(names_app, name="names")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Server = Annotated[str | None, typer.Option(envvar="BLENDEX_SERVER", help="Ask a service instead of this machine.")]
+RootDir = Annotated[
+    Path | None, typer.Option("--root", help="The folder of mirrors. Default: BLENDEX_ROOT or ./blendex-data.")
+]
+Blend = Annotated[Path, typer.Argument(help="The blend: a YAML file, or - for standard input.")]
+BaseDir = Annotated[
+    Path | None, typer.Option(help="What relative paths of sources mean. Default: the current folder.")
+]
+DataBlendDir = Annotated[str | None, typer.Option(help="Short for --var data_blend_dir=…")]
+Var = Annotated[list[str] | None, typer.Option(help="NAME=VALUE of a ${NAME} in the blend. May be repeated.")]
+Env = Annotated[list[str] | None, typer.Option(help="NAME=VALUE that ${oc.env:NAME} may see. May be repeated.")]
+View = Annotated[
+    list[str] | None, typer.Option(help="FROM=TO: a prefix as the job sees it, and as this machine does.")
+]
+Allow = Annotated[list[str] | None, typer.Option(help="A finding to take as it is. May be repeated.")]
+Compat = Annotated[str, typer.Option(help="'upstream': upstream's exact bytes, blank lines as records.")]
+OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
+
+
+def _client(root: Path | None, server: str | None) -> Client:
+    if server:
+        from blendex.cli.remote import RemoteClient
+
+        return RemoteClient(server)
+    from blendex.cli.local import LocalClient
+
+    return LocalClient(root)
+
+
+def _submission(
+    blend: Path,
+    base_dir: Path | None,
+    data_blend_dir: str | None,
+    var: list[str] | None,
+    env: list[str] | None,
+    view: list[str] | None,
+    allow: list[str] | None,
+    compat: str,
+    on_bad: str,
+    name: str | None = None,
+) -> Any:
+    from blendex.cli.submission import read_submission
+
+    return read_submission(
+        blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name
+    )
+
+
+def _print(value: Any, as_json: bool, text: str) -> None:
+    from blendex.cli import output
+
+    output.show(value, as_json, text)
+
+
+@app.command()
+def build(
+    blend: Blend,
+    base_dir: BaseDir = None,
+    data_blend_dir: DataBlendDir = None,
+    var: Var = None,
+    env: Env = None,
+    view: View = None,
+    allow: Allow = None,
+    compat: Compat = "",
+    on_bad: OnBad = "fail",
+    name: Annotated[str | None, typer.Option(help="A name that shall point at this build.")] = None,
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Build the mirror of a blend; prints its path last."""
+    from blendex.cli import output
+
+    submission = _submission(blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, name)
+    with output.progress(enabled=not json) as watch:
+        result = _client(root, server).build(submission, watch)
+    output.build_result(result, json)
+
+
+@app.command()
+def plan(
+    blend: Blend,
+    base_dir: BaseDir = None,
+    data_blend_dir: DataBlendDir = None,
+    var: Var = None,
+    env: Env = None,
+    view: View = None,
+    allow: Allow = None,
+    compat: Compat = "",
+    on_bad: OnBad = "fail",
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Say what a build would read and make, without building."""
+    from blendex.cli import output
+
+    submission = _submission(blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad)
+    output.plan_result(_client(root, server).plan(submission), json)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,
+    allow_root: Annotated[
+        list[Path] | None, typer.Option(help="A folder in which sources may be read. May be repeated.")
+    ] = None,
+    root: RootDir = None,
+) -> None:
+    """Serve the API on this machine, with workers in the same process."""
+    from blendex.cli.serve import serve as run
+
+    run(host, port, allow_root or [], root)
+
+
+@app.command()
+def verify(
+    mirror: Annotated[Path, typer.Argument(help="The folder of a mirror.")],
+    sources: Annotated[bool, typer.Option(help="Also ask whether the sources are unchanged.")] = False,
+    json: Json = False,
+) -> None:
+    """Read a mirror whole and compare it with its receipt."""
+    from blendex.cli import output
+    from blendex.units.verify import run
+
+    with output.counter("verify", enabled=not json) as report:
+        result = run({"mirror": str(mirror.absolute()), "sources": sources}, report)
+    output.verify_result(result, json)
+
+
+@app.command()
+def sample(
+    folder: Annotated[Path, typer.Argument(help="A folder that does not exist or is empty.")],
+    utterances: Annotated[int, typer.Option(help="How many short recordings.")] = 24,
+    json: Json = False,
+) -> None:
+    """Make a small corpus of real WAV and FLAC in upstream's formats, with a blend over it."""
+    from blendex.sample import make
+
+    path = make(folder, utterances=utterances)
+    _print({"blend": str(path), "data_blend_dir": str(folder.absolute())}, json, str(path))
+
+
+@builds_app.callback()
+def list_builds(
+    context: typer.Context,
+    state: Annotated[str | None, typer.Option(help="Only builds in this state.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Newest first."""
+    from blendex.cli import output
+
+    if context.invoked_subcommand is None:
+        output.builds(_client(root, server).builds(state, limit), json)
+
+
+@builds_app.command("show")
+def show_build(build: str, json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """One build, with its problems."""
+    from blendex.cli import output
+
+    output.build_detail(_client(root, server).show_build(build), json)
+
+
+@builds_app.command("cancel")
+def cancel_build(build: str, json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """Withdraw a build; what others wait for goes on."""
+    _print(_client(root, server).cancel(build), json, f"{build} cancelled")
+
+
+@builds_app.command("retry")
+def retry_build(build: str, json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """Do a failed or cancelled build again."""
+    from blendex.cli import output
+
+    with output.progress(enabled=not json) as watch:
+        result = _client(root, server).retry(build, watch)
+    output.build_result(result, json)
+
+
+@builds_app.command("accept")
+def accept_build(
+    build: str,
+    why: Annotated[str, typer.Option(help="Why the bad entries may be missing; kept in the receipt.")],
+    who: Annotated[str | None, typer.Option(help="Who says so. Default: the user of this shell.")] = None,
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Publish a failed build without its bad entries."""
+    import getpass
+
+    from blendex.cli import output
+
+    with output.progress(enabled=not json) as watch:
+        result = _client(root, server).accept(build, who or getpass.getuser(), why, watch)
+    output.build_result(result, json)
+
+
+@mirrors_app.callback()
+def list_mirrors(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Newest first."""
+    from blendex.cli import output
+
+    if context.invoked_subcommand is None:
+        output.mirrors(_client(root, server).mirrors(limit), json)
+
+
+@mirrors_app.command("show")
+def show_mirror(key: str, json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """One mirror, with its receipt."""
+    from blendex.cli import output
+
+    output.pairs(_client(root, server).show_mirror(key), json)
+
+
+@names_app.callback()
+def list_names(
+    context: typer.Context, json: Json = False, server: Server = None, root: RootDir = None
+) -> None:
+    """All names."""
+    from blendex.cli import output
+
+    if context.invoked_subcommand is None:
+        output.names(_client(root, server).names(), json)
+
+
+@names_app.command("show")
+def show_name(name: str, json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """Where a name points, and pointed."""
+    from blendex.cli import output
+
+    output.pairs(_client(root, server).show_name(name), json)
+
+
+@names_app.command("set")
+def set_name(name: str, build: str, json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """Let a name point at a ready build."""
+    from blendex.cli import output
+
+    output.pairs(_client(root, server).set_name(name, build), json)
+
+
+def run() -> None:
+    """Run the command line; an error a person can act on ends it with status 1 and no traceback."""
+    try:
+        app()
+    except BlendexError as error:
+        from blendex.cli import output
+
+        raise SystemExit(output.error(error)) from None

@@ -1,0 +1,235 @@
+"""What commands print: JSON for programs, few lines and a progress bar for people. Results go to standard output."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from blendex.errors import BlendexError
+
+PROBLEMS_SHOWN = 20
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def show(value: Any, as_json: bool, text: str) -> None:
+    """JSON, or one text."""
+    _write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() if as_json else text)
+
+
+def error(error: BlendexError) -> int:
+    """Print an error to standard error; the exit status."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]{error.code}[/red]", end=" ")
+    sys.stderr.write(f"{error}\n")
+    return 1
+
+
+@contextmanager
+def progress(*, enabled: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar for a build on standard error; takes descriptions of the build."""
+    if not enabled or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TextColumn("sources"),
+        TimeElapsedColumn(), TextColumn("{task.fields[eta]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("queued", total=None, eta="")
+
+        def watch(build: dict[str, Any]) -> None:
+            eta = build["eta_seconds"]
+            bar.update(
+                task,
+                description=build["state"],
+                total=build["sources"] or None,
+                completed=build["done"],
+                eta=f"about {eta:.0f} s left" if eta else "",
+            )
+
+        yield watch
+
+
+@contextmanager
+def counter(what: str, *, enabled: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar for something that counts ``done`` of ``total``."""
+    if not enabled or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda data: bar.update(task, completed=data["done"], total=data["total"])
+
+
+def problem_line(problem: dict[str, Any]) -> str:
+    """One problem on one line: place, reason, next step."""
+    place = problem.get("file") or ""
+    if problem.get("line") is not None:
+        place += f":{problem['line']}"
+    elif problem.get("byte") is not None:
+        place += f" at byte {problem['byte']}"
+    inside = f" (in {problem['blend_file']}:{problem['blend_line']})" if "blend_file" in problem else ""
+    return f"{place}{inside}: {problem['code']}: {problem['message']} {problem.get('next_step', '')}".rstrip()
+
+
+def build_result(build: dict[str, Any], as_json: bool) -> None:
+    """The end of a build: its path last, or why there is none (exit status 1)."""
+    if as_json:
+        show(build, True, "")
+    else:
+        for warning in build["warnings"]:
+            sys.stderr.write(f"warning: {problem_line(warning)}\n")
+        for problem in build["problems"][:PROBLEMS_SHOWN]:
+            sys.stderr.write(f"{problem_line(problem)}\n")
+        if build["problem_count"] > PROBLEMS_SHOWN:
+            sys.stderr.write(f"… and {build['problem_count'] - PROBLEMS_SHOWN} more: builds show {build['id']} --json\n")
+    if build["state"] != "ready":
+        if not as_json:
+            sys.stderr.write(f"build {build['id']} {build['state']}\n")
+            if build["state"] == "failed":
+                sys.stderr.write(
+                    f"Mend it and retry: blendex builds retry {build['id']}\n"
+                    f"Or publish without the bad entries: blendex builds accept {build['id']} --why …\n"
+                )
+        raise SystemExit(1)
+    if not as_json:
+        sys.stderr.write(
+            f"{build['sources']} sources, {build['reused']} known already, {build['opened']} read"
+            f"{', ' + str(len(build['excluded'])) + ' entries excluded' if build['excluded'] else ''}\n"
+            f"ready blend: {build['blend']}\n"
+        )
+        _write(build["path"])
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return ""
+
+
+def plan_result(plan: dict[str, Any], as_json: bool) -> None:
+    """What a build would do; exit status 1 when it could not succeed."""
+    if as_json:
+        show(plan, True, "")
+    else:
+        for problem in plan["problems"][:PROBLEMS_SHOWN]:
+            sys.stderr.write(f"{problem_line(problem)}\n")
+        rows = (
+            ("entries", plan["entries"]),
+            ("sources", plan["sources"]),
+            ("bytes", _size(plan["bytes"])),
+            ("reused", plan["reused"]),
+            ("to read", f"{plan['requests']} sources, about {_size(plan['read_bytes'])}"),
+            ("inodes", plan["inodes"]),
+            ("memory", f"at most {plan['memory_mb']} MiB"),
+            ("minutes", f"about {plan['minutes']}"),
+            ("mirror", plan["path"] or "not there yet"),
+            ("problems", len(plan["problems"])),
+        )
+        for name, value in rows:
+            _write(f"{name:<9} {value}")
+    if plan["problems"]:
+        raise SystemExit(1)
+
+
+def verify_result(result: dict[str, Any], as_json: bool) -> None:
+    """The faults of a mirror; exit status 1 when there are some."""
+    if as_json:
+        show(result, True, "")
+    else:
+        for fault in result["faults"]:
+            sys.stderr.write(f"{fault['path']} {fault['reason']}\n")
+        for path in result["changed"]:
+            sys.stderr.write(f"{path} is not what was indexed\n")
+        if not result["faults"] and not result["changed"]:
+            _write(f"{result['sources']} sidecars are what the receipt says")
+    if result["faults"] or result["changed"]:
+        raise SystemExit(1)
+
+
+def _time(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _table(columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    """Columns as wide as what they hold: ids and keys must stay whole to be copied."""
+    cells = [columns, *(tuple("" if value is None else str(value) for value in row) for row in rows)]
+    widths = [max(len(row[number]) for row in cells) for number in range(len(columns))]
+    for row in cells:
+        _write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def builds(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list of builds."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("id", "state", "sources", "created (UTC)", "names", "blend"),
+        [
+            (row["id"], row["state"], f"{row['done']}/{row['sources']}", _time(row["created_at"]),
+             ",".join(row["names"]), row["file"])
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def build_detail(build: dict[str, Any], as_json: bool) -> None:
+    """One build."""
+    if as_json:
+        show(build, True, "")
+        return
+    for key in ("id", "state", "file", "sources", "done", "reused", "opened", "path", "blend"):
+        _write(f"{key:<8} {build[key]}")
+    for dataset in build["datasets"]:
+        _write(f"dataset  {dataset['name']} ({dataset['type']}): {dataset['sources']} sources")
+    for item in build["excluded"]:
+        _write(f"excluded {item['pointer']} by {item['by']}: {item['why']}")
+    for problem in build["problems"]:
+        _write(f"problem  {problem_line(problem)}")
+
+
+def mirrors(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list of mirrors."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("key", "state", "sources", "records", "size", "created (UTC)"),
+        [
+            (row["key"], row["state"], row["sources"], row["records"], _size(row["sidecar_bytes"]),
+             _time(row["created_at"]))
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def names(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list of names."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("name", "build", "since (UTC)", "path"),
+        [(row["name"], row["build"], _time(row["updated_at"]), row["path"]) for row in rows],
+    )
+
+
+def pairs(value: dict[str, Any], as_json: bool) -> None:
+    """One thing, a line per field."""
+    if as_json:
+        show(value, True, "")
+        return
+    for key, item in value.items():
+        _write(f"{key:<14} {item}")

@@ -1,0 +1,160 @@
+"""The commands answered by a service."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import time
+from typing import Any
+
+import httpx
+
+from blendex.blend.discover import nested_files
+from blendex.blend.load import Limits
+from blendex.builds.submit import Submission
+from blendex.cli.client import Watch
+from blendex.errors import BlendexError, Code
+from blendex.storage.local import LocalStorage
+from blendex.units.plan import FolderReader
+
+POLL_SECONDS = 0.5
+ENDED = ("ready", "failed", "cancelled")
+
+
+class RemoteClient:
+    """Talks to the API at ``server``."""
+
+    def __init__(self, server: str) -> None:
+        self._http = httpx.Client(base_url=server.rstrip("/"), timeout=120.0, headers={"Accept": "application/json"})
+
+    def _ask(self, method: str, path: str, **values: Any) -> Any:
+        try:
+            answer = self._http.request(method, path, **values)
+        except httpx.HTTPError as error:
+            raise BlendexError(
+                Code.BUSY,
+                f"the service at {self._http.base_url} does not answer ({type(error).__name__}).",
+                next_step="Check the address; the pointer files under builds/ and names/ work without it.",
+            ) from error
+        if answer.is_success:
+            return answer.json()
+        try:
+            data = answer.json()
+            raise BlendexError(
+                Code(data["code"]),
+                data["detail"],
+                file=data.get("file"),
+                line=data.get("line"),
+                byte=data.get("byte"),
+                next_step=data.get("next_step", ""),
+            )
+        except (ValueError, KeyError, TypeError):
+            raise BlendexError(
+                Code.INTERNAL, f"the service answered {answer.status_code}.", next_step="See its log."
+            ) from None
+
+    def _post(self, path: str, submission: Submission, **extra: str) -> Any:
+        world = submission.world
+        query: list[tuple[str, str]] = [(key, value) for key, value in extra.items()]
+        query += [("base", world.base or "")]
+        query += [("var", f"{name}={value}") for name, value in world.variables.items()]
+        query += [("env", f"{name}={value}") for name, value in world.env.items()]
+        query += [("view", f"{source}={target}") for source, target in world.view]
+        query += [("allow", item) for item in submission.allow]
+        query += [("on_bad", submission.on_bad)]
+        if submission.compat:
+            query += [("compat", submission.compat)]
+        if submission.name:
+            query += [("name", submission.name)]
+        body, kind = submission.text, "application/yaml"
+        if nested := self._nested(submission):
+            body, kind = _tar(submission, nested), "application/x-tar"
+            query += [("main", os.path.basename(submission.file))]
+        return self._ask("POST", path, params=query, content=body, headers={"Content-Type": kind})
+
+    def _nested(self, submission: Submission) -> dict[str, bytes]:
+        """Nested blends that lie beside the blend here, and so travel with it."""
+        limits = Limits()
+        reader = FolderReader(LocalStorage(("/",)), submission.world, {}, limits.bytes)
+        found = nested_files(submission.text, submission.file, submission.world, reader, limits)
+        folder = os.path.dirname(submission.file) + "/"
+        return {path: text for path, text in found.items() if os.path.abspath(path).startswith(folder)}
+
+    def _watch(self, build: dict[str, Any], watch: Watch) -> dict[str, Any]:
+        while build["state"] not in ENDED:
+            watch(build)
+            time.sleep(POLL_SECONDS)
+            build = self.show_build(build["id"])
+        return build
+
+    def build(self, submission: Submission, watch: Watch) -> dict[str, Any]:
+        """Post a blend and wait."""
+        return self._watch(self._post("/v1/builds", submission), watch)
+
+    def plan(self, submission: Submission) -> dict[str, Any]:
+        """Post it as a dry run."""
+        plan: dict[str, Any] = self._post("/v1/builds", submission, dry_run="1")
+        return plan
+
+    def builds(self, state: str | None, limit: int) -> list[dict[str, Any]]:
+        """Builds, newest first."""
+        query: dict[str, str | int] = {"limit": limit} | ({"state": state} if state else {})
+        rows: list[dict[str, Any]] = self._ask("GET", "/v1/builds", params=query)["builds"]
+        return rows
+
+    def show_build(self, build: str) -> dict[str, Any]:
+        """One build."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/builds/{build}")
+        return value
+
+    def cancel(self, build: str) -> dict[str, Any]:
+        """Cancel a build."""
+        value: dict[str, Any] = self._ask("POST", f"/v1/builds/{build}/cancel")
+        return value
+
+    def retry(self, build: str, watch: Watch) -> dict[str, Any]:
+        """Retry a build and wait."""
+        return self._watch(self._ask("POST", f"/v1/builds/{build}/retry"), watch)
+
+    def accept(self, build: str, who: str, why: str, watch: Watch) -> dict[str, Any]:
+        """Accept a build and wait."""
+        return self._watch(self._ask("POST", f"/v1/builds/{build}/accept", json={"who": who, "why": why}), watch)
+
+    def mirrors(self, limit: int) -> list[dict[str, Any]]:
+        """Mirrors, newest first."""
+        rows: list[dict[str, Any]] = self._ask("GET", "/v1/mirrors", params={"limit": limit})["mirrors"]
+        return rows
+
+    def show_mirror(self, key: str) -> dict[str, Any]:
+        """One mirror with its receipt."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}")
+        return value | {"receipt": self._ask("GET", f"/v1/mirrors/{key}/receipt")}
+
+    def names(self) -> list[dict[str, Any]]:
+        """All names."""
+        rows: list[dict[str, Any]] = self._ask("GET", "/v1/names")["names"]
+        return rows
+
+    def show_name(self, name: str) -> dict[str, Any]:
+        """One name."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/names/{name}")
+        return value
+
+    def set_name(self, name: str, build: str) -> dict[str, Any]:
+        """Move a name."""
+        value: dict[str, Any] = self._ask("PUT", f"/v1/names/{name}", json={"build": build})
+        return value
+
+
+def _tar(submission: Submission, nested: dict[str, bytes]) -> bytes:
+    """The blend with its nested blends, as a tar of its folder."""
+    folder = os.path.dirname(submission.file)
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        files = {submission.file: submission.text} | {os.path.abspath(path): text for path, text in nested.items()}
+        for path, text in files.items():
+            member = tarfile.TarInfo(os.path.relpath(path, folder))
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    return stream.getvalue()

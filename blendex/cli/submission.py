@@ -1,0 +1,71 @@
+"""From the options of a command to a submission."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from blendex.blend.world import World
+from blendex.builds.submit import Submission
+from blendex.errors import BlendexError, Code
+
+
+def pairs(items: list[str], option: str) -> dict[str, str]:
+    """``NAME=VALUE`` items as a mapping.
+
+    Raises:
+        BlendexError: bad_request, naming the item.
+    """
+    result = {}
+    for item in items:
+        name, sign, value = item.partition("=")
+        if not sign or not name:
+            raise BlendexError(Code.BAD_REQUEST, f"{option} {item!r} is not NAME=VALUE.", next_step="Add the =VALUE.")
+        result[name] = value
+    return result
+
+
+def read_submission(
+    blend: Path,
+    base_dir: Path | None,
+    data_blend_dir: str | None,
+    var: list[str],
+    env: list[str],
+    view: list[str],
+    allow: list[str],
+    compat: str,
+    on_bad: str,
+    name: str | None,
+) -> Submission:
+    """Read the blend and make the submission; the base is the current folder unless said otherwise."""
+    if str(blend) == "-":
+        text, file = sys.stdin.buffer.read(), "standard input"
+    else:
+        try:
+            text = blend.read_bytes()
+        except OSError as error:
+            raise BlendexError(
+                Code.NESTED_MISSING,
+                f"the blend cannot be read ({error.strerror}).",
+                file=str(blend),
+                next_step="Check the path.",
+            ) from error
+        file = os.path.abspath(blend)
+    variables = pairs(var, "--var")
+    if data_blend_dir is not None:
+        variables["data_blend_dir"] = data_blend_dir
+    return Submission(
+        text=text,
+        file=file,
+        world=World(
+            base=os.path.abspath(base_dir or Path.cwd()),
+            variables=variables,
+            env=pairs(env, "--env"),
+            view=tuple(pairs(view, "--view").items()),
+        ),
+        compat=compat,
+        allow=tuple(part for item in allow for part in item.split(",") if part),
+        on_bad=on_bad,
+        name=name,
+    )
