@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +11,6 @@ from blendex.builds.site import Site
 from blendex.builds.submit import Submission, submit
 from blendex.catalog import builds
 from blendex.runtime.slots import Runner, Slots
-
-WATCH_SECONDS = 0.1
 
 
 def run_build(
@@ -46,13 +43,8 @@ def work_until_ended(
     runner: Runner | None = None,
 ) -> dict[str, Any]:
     """Work until a build ends; its full description."""
-    seen = {"at": 0.0}
 
     def ended() -> bool:
-        now = time.monotonic()
-        if now - seen["at"] < WATCH_SECONDS:
-            return False
-        seen["at"] = now
         with site.work.read() as session:
             row = builds.get(session, build)
             assert row is not None

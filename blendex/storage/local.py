@@ -221,14 +221,11 @@ class LocalStorage:
         if self._skew_ns is None:
             self._skew_ns = 0
             if self._clock_dir is not None:
-                probe = os.path.join(self._clock_dir, f".clock-{os.urandom(8).hex()}")
-                descriptor = os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-                try:
-                    os.write(descriptor, b"\0")
-                    self._skew_ns = min(0, os.fstat(descriptor).st_mtime_ns - time.time_ns())
-                finally:
-                    os.close(descriptor)
-                    os.unlink(probe)
+                # One lasting file: utime without a time lets the file server stamp it with its own clock.
+                clock = os.path.join(self._clock_dir, ".clock")
+                os.close(os.open(clock, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+                os.utime(clock)
+                self._skew_ns = min(0, os.stat(clock).st_mtime_ns - time.time_ns())
         return time.time_ns() + self._skew_ns
 
 

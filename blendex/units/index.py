@@ -73,7 +73,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         ([{kind, path, address, error}, …]), figures of the storage.
     """
     root = Root(arguments["root"])
-    storage = LocalStorage(arguments["roots"], os.path.join(root.path, "staging"))
+    storage = LocalStorage(arguments["roots"], root.path)
     writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
     failures = []
     try:

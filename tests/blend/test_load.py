@@ -79,9 +79,11 @@ def test_quotes_keep_text() -> None:
 _keys = st.sampled_from(["a", "b", "type", "no", "1", "1.5", "x y"])
 _trees = st.recursive(
     st.sampled_from(["1", "no", "1e-4", "text", "'q'", "null", "2001-01-01"]),
-    lambda inner: st.lists(inner, max_size=3).map(lambda items: "[" + ", ".join(items) + "]")
-    | st.dictionaries(_keys, inner, max_size=3).map(
-        lambda pairs: "{" + ", ".join(f"{key}: {value}" for key, value in pairs.items()) + "}"
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: "[" + ", ".join(items) + "]")
+        | st.dictionaries(_keys, inner, max_size=3).map(
+            lambda pairs: "{" + ", ".join(f"{key}: {value}" for key, value in pairs.items()) + "}"
+        )
     ),
     max_leaves=12,
 )
@@ -113,7 +115,9 @@ def test_aliases_and_merges(document: str) -> None:
     tree = parse(document.encode(), "f")
     assert tree == wanted
     assert [list(v) for v in tree.values() if isinstance(v, dict)] == [  # type: ignore[union-attr]
-        list(v) for v in wanted.values() if isinstance(v, dict)  # type: ignore[union-attr]
+        list(v)
+        for v in wanted.values()
+        if isinstance(v, dict)  # type: ignore[union-attr]
     ]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import random
 import struct
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from blendex.errors import BlendexError
 from blendex.formats.kinds import Summary, build
@@ -78,19 +81,15 @@ def found(kind: str, data: bytes, compat: str = "") -> dict[str, tuple[int, int,
 
 def failure(kind: str, data: bytes, compat: str = "") -> BlendexError:
     """The error that a source must raise."""
-    try:
+    with pytest.raises(BlendexError) as caught:
         run(kind, data, compat)
-    except BlendexError as error:
-        assert error.next_step
-        assert error.byte is not None
-        return error
-    raise AssertionError("the source was accepted")
+    assert caught.value.next_step
+    assert caught.value.byte is not None
+    return caught.value
 
 
 def tarfile_members(data: bytes) -> list[tarfile.TarInfo] | None:
     """What Python's tarfile lists, None where it raises or does not come to an end."""
-    import io
-
     members: list[tarfile.TarInfo] = []
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
@@ -113,6 +112,3 @@ def nemo_rule(members: Sequence[tarfile.TarInfo]) -> list[int]:
                 offsets.append(info.offset)
             before = stem
     return offsets
-
-
-Rule = Callable[[Sequence[tarfile.TarInfo]], list[int]]

@@ -109,12 +109,8 @@ def test_any_bytes_in_any_chunks(tokens: list[bytes], upstream: bool, chunk: int
 @settings(max_examples=150, deadline=None)
 @given(data=st.binary(max_size=400), chunk=st.integers(8, 300))
 def test_binary(data: bytes, chunk: int) -> None:
-    try:
-        offsets, summary = scan(data, False, chunk)
-    except BlendexError as error:
-        assert error.code is Code.PATH_COMPRESSED
-        return
-    assert (offsets, set(summary.findings)) == naive(data, False)
+    offsets, summary = scan(b"{" + data, False, chunk)  # so that it is never some compressor's magic
+    assert (offsets, set(summary.findings)) == naive(b"{" + data, False)
 
 
 @pytest.mark.parametrize("length", [3, 40, 120, 300, 3000, 20000])

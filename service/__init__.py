@@ -1,0 +1,1 @@
+"""The HTTP side: FastAPI endpoints that only translate, and text answers for shells."""

@@ -1,0 +1,90 @@
+"""The outermost layer: headers of every answer, HEAD, requests from foreign pages, and what nobody foresaw."""
+
+from __future__ import annotations
+
+import logging
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from blendex.errors import BlendexError, Code
+from service.problems import internal, reply
+
+logger = logging.getLogger("blendex.service")
+
+NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# data: is for the icons inside swagger-ui.css; scripts and styles come from us alone.
+PAGE = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+class Edge:
+    """Wraps the whole app."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever happens."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        head = scope["method"] == "HEAD"
+        if head:
+            scope = {**scope, "method": "GET"}
+        started = ended = False
+
+        async def dressed(message: Message) -> None:
+            nonlocal started, ended
+            if message["type"] == "http.response.start":
+                started = True
+                _dress(MutableHeaders(scope=message), scope["path"])
+                await send(message)
+            elif not head:
+                await send(message)
+            elif not ended:
+                ended = True
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        async def until_headers() -> Message:
+            # A stream asked for by HEAD ends with its headers.
+            return {"type": "http.disconnect"} if started else await receive()
+
+        request = Request(scope)
+        try:
+            if (refusal := _foreign(scope)) is not None:
+                await reply(request, refusal, status=403)(scope, receive, dressed)
+                return
+            await self._app(scope, until_headers if head else receive, dressed)
+        except Exception:
+            logger.exception("internal error: %s %s", scope["method"], scope["path"])
+            if not started:
+                await internal(request)(scope, receive, dressed)
+
+
+def _dress(headers: MutableHeaders, path: str) -> None:
+    headers["X-Content-Type-Options"] = "nosniff"
+    headers["Referrer-Policy"] = "no-referrer"
+    headers["Content-Security-Policy"] = PAGE if path == "/docs" else NOTHING
+    headers.setdefault("Cache-Control", "no-store")
+    headers.add_vary_header("Accept")
+
+
+def _foreign(scope: Scope) -> BlendexError | None:
+    """Refuse what a page of another site makes a browser send: it must not start or cancel builds here."""
+    if scope["method"] in ("GET", "OPTIONS"):
+        return None
+    headers = Headers(scope=scope)
+    origin = headers.get("origin")
+    same = origin is None or urlsplit(origin).netloc == headers.get("host")
+    if same and headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+        return None
+    return BlendexError(
+        Code.BAD_REQUEST,
+        "this request was sent by a page of another site.",
+        next_step="Use curl, the CLI, or the page /docs of this service.",
+    )

@@ -1,0 +1,338 @@
+"""The ready blend: stands alone, finds the same sources, keeps what its author wrote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from blendex.blend.discover import Pointer, Source, discover
+from blendex.blend.load import parse
+from blendex.blend.rewrite import ready_blend
+from blendex.blend.world import World
+from blendex.errors import BlendexError, Code
+
+from .fakes import Tree, paths, sources, table
+
+ROOT = "/mirrors/k/idx"
+
+
+def _ready(text: str, tree: Tree | None = None, exclude: Any = (), **world: Any) -> str:
+    return ready_blend(
+        text.encode(), "/cfg/blend.yaml", World(**world), tree or Tree(), indexes_root=ROOT, exclude=exclude
+    )
+
+
+def _loaded(text: str) -> Any:
+    tree = parse(text.encode(), "ready")
+    assert OmegaConf.to_container(OmegaConf.create(text)) == tree
+    return tree
+
+
+SPEECH = """\
+# Real speech. Paths are relative to ${data_blend_dir}.
+- type: nemo_tarred   # two shards
+  manifest_filepath: ${data_blend_dir}/nemo/manifest__OP_0..1_CL_.json
+  tarred_audio_filepaths: ${data_blend_dir}/nemo/audio__OP_0..1_CL_.tar
+  weight: 1e-1
+  tags: {corpus: tarred, lang: no}
+# Everything else.
+- type: group
+  weight: 0.9
+  input_cfg:
+  # first
+  - type: nemo
+    manifest_filepath: ${data_blend_dir}/m.jsonl
+    weight: 0777
+    tags: {root: "${data_blend_dir}", own: "${..weight}"}
+"""
+
+
+def test_a_blend_keeps_its_look() -> None:
+    assert (
+        _ready(SPEECH, variables={"data_blend_dir": "/d"})
+        == """\
+# Real speech. Paths are relative to ${data_blend_dir}.
+- type: nemo_tarred   # two shards
+  indexed: true
+  indexes_root: "/mirrors/k/idx"
+  manifest_filepath: "/d/nemo/manifest__OP_0..1_CL_.json"
+  tarred_audio_filepaths: "/d/nemo/audio__OP_0..1_CL_.tar"
+  weight: 1e-1
+  tags: {corpus: tarred, lang: no}
+# Everything else.
+- type: group
+  indexed: true
+  indexes_root: "/mirrors/k/idx"
+  weight: 0.9
+  input_cfg:
+  # first
+  - type: nemo
+    manifest_filepath: "/d/m.jsonl"
+    weight: 0777
+    tags: {root: "/d", own: "${..weight}"}
+"""
+    )
+
+
+def test_own_settings_are_replaced_and_inner_ones_go() -> None:
+    text = """\
+data:
+  train_ds:
+    indexed: false
+    indexes_root: /old
+    index_pack_root: /packs   # where packs were
+    # the list
+    input_cfg:
+    - type: group
+      index_pack: p.idxpack
+      indexes_root: null
+      input_cfg:
+      - {type: nemo, manifest_filepath: /a.json, indexes_root: /x, indexed: false, index_pack: q, index_pack_root: /r}
+  validation_ds:
+    indexes_root: /old
+    datasets:
+      dev: {cuts_path: /v.jsonl, indexed: false}
+"""
+    ready = _ready(text)
+    assert _loaded(ready) == {
+        "data": {
+            "train_ds": {
+                "indexed": True,
+                "indexes_root": ROOT,
+                "input_cfg": [
+                    {
+                        "type": "group",
+                        "indexed": True,
+                        "indexes_root": ROOT,
+                        "input_cfg": [{"type": "nemo", "manifest_filepath": "/a.json"}],
+                    }
+                ],
+            },
+            "validation_ds": {
+                "indexes_root": ROOT,
+                "datasets": {"dev": {"cuts_path": "/v.jsonl", "indexed": True, "indexes_root": ROOT}},
+            },
+        }
+    }
+    assert "# the list" in ready
+
+
+def test_nested_files_are_written_out() -> None:
+    tree = Tree({
+        "/cfg/sub/a.yaml": "# head of a\n- type: nemo  # eol\n  manifest_filepath: ${dir}/a.json\n  note: ${dir}\n"
+        "  w: ${number}\n  l: ${names}\n- {type: group, input_cfg: b.yaml}\n",
+        "/cfg/sub/b.yaml": "dir: /b\nnumber: 0.5\ninput_cfg:\n- {type: nemo, manifest_filepath: '${dir}/b.json'}\n",
+    })  # fmt: skip
+    text = (
+        "dir: /posted\nnumber: 3\nnames: [x, '${dir}']\ninput_cfg: [{type: group, input_cfg: sub/a.yaml}]\n"
+    )
+    ready = _loaded(_ready(text, tree))
+    (group,) = ready["input_cfg"]
+    first, second = group["input_cfg"]
+    assert first == {
+        "type": "nemo",
+        "manifest_filepath": "/posted/a.json",
+        "note": "/posted",
+        "w": 3,
+        "l": ["x", "/posted"],
+    }
+    assert second["input_cfg"]["input_cfg"] == [{"type": "nemo", "manifest_filepath": "/b/b.json"}]
+
+
+def test_aliases_and_merges_are_written_out() -> None:
+    text = """\
+base: &base {type: nemo, weight: 1, manifest_filepath: /base.json}
+shared: &list
+- {<<: *base, manifest_filepath: /a.json}
+- {<<: *base, indexes_root: /x}
+input_cfg:
+- {type: group, input_cfg: *list}
+- {type: group, input_cfg: *list}
+- *base
+"""
+    ready = _ready(text, exclude=[("input_cfg", 0, "input_cfg", 1)])
+    tree = _loaded(ready)
+    assert [len(entry.get("input_cfg", "x")) for entry in tree["input_cfg"]] == [1, 2, 1]
+    assert "*" not in ready
+    again = discover(ready.encode(), "f", World(), Tree())
+    assert not again.warnings or all("indexed" in warning.message for warning in again.warnings)
+    assert paths(again) == ["/a.json", "/base.json"]
+
+
+def test_what_becomes_empty_goes() -> None:
+    text = """\
+train_ds:
+  input_cfg:
+  - {type: group, input_cfg: [{type: group, input_cfg: [{type: nemo, manifest_filepath: /a.json}]}]}
+  - {type: nemo, manifest_filepath: /b.json}
+validation_ds:
+  datasets:
+    x: {cuts_path: /x.jsonl}
+    y: {input_cfg: [{type: nemo, manifest_filepath: /y.json}]}
+    z: {cuts_path: /z.jsonl}
+"""
+    inner = ("input_cfg", 0, "input_cfg", 0)
+    exclude = [
+        ("train_ds", "input_cfg", 0, *inner[:2], *inner[2:]),
+        ("validation_ds", "datasets", "x"),
+        ("validation_ds", "datasets", "y", "input_cfg", 0),
+    ]
+    tree = _loaded(_ready(text, exclude=exclude))
+    assert [entry["manifest_filepath"] for entry in tree["train_ds"]["input_cfg"]] == ["/b.json"]
+    assert list(tree["validation_ds"]["datasets"]) == ["z"]
+
+
+def test_nothing_left_is_an_error() -> None:
+    with pytest.raises(BlendexError) as caught:
+        _ready("- {type: nemo, manifest_filepath: /a.json}", exclude=[(0,)])
+    assert caught.value.code is Code.BLEND_EMPTY
+
+
+def test_a_problem_must_be_excluded_first() -> None:
+    text = "- {type: nemo, manifest_filepath: '${nope}'}\n- {type: bogus}\n- {type: nemo, manifest_filepath: /a.json}\n"
+    with pytest.raises(BlendexError) as caught:
+        _ready(text, exclude=[(0,)])
+    assert caught.value.code is Code.UNKNOWN_TYPE
+    with pytest.raises(BlendexError) as caught:
+        _ready(text, exclude=[(1,)])
+    assert caught.value.code is Code.UNKNOWN_VARIABLE
+    assert [entry["type"] for entry in _loaded(_ready(text, exclude=[(0,), (1,)]))] == ["nemo"]
+
+
+def test_resolved_values_are_escaped() -> None:
+    ready = _ready("- {type: nemo, manifest_filepath: '${v}/a.json'}", variables={"v": "/x\\${y}: no"})
+    assert OmegaConf.create(ready)[0].manifest_filepath == "/x\\${y}: no/a.json"
+
+
+def test_folders_are_not_asked_for() -> None:
+    tree = Tree()
+    assert "shar_path: /none" in _ready("- {type: lhotse_shar, shar_path: /none}", tree)
+    assert not tree.lists
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "manifest_filepath: /a.json\n",
+        "{type: nemo, manifest_filepath: /a.json}\n",
+        "type: nemo\nmanifest_filepath: /a.json\n",
+        "cuts_path: ${x}\nx: /a.jsonl",
+        "# only comments above\ninput_cfg: [{manifest_filepath: /a.json, type: nemo}] # after\n",
+        "- input_cfg:\n  - type: nemo\n    manifest_filepath: /a.json\n    # the end\n",
+        "- type: nemo\n  manifest_filepath:\n  - /a.json\n  - - /b.json\n    - 0.5\n",
+        "no: &x 1\nyes: *x\ninput_cfg: [{type: nemo, manifest_filepath: /a.json, n: , o: ~, t: 2001-01-01, s: 'on'}]",
+        "- type: nemo\n  manifest_filepath: >-\n    /a.json\n  text: |\n    a\n     b\n",
+        "%YAML 1.1\n---\n- {type: nemo, manifest_filepath: /a.json, x: no}\n",
+        "\ufeff- {type: nemo, manifest_filepath: /é.json}\n",
+    ],
+)
+def test_shapes(text: str) -> None:
+    before = discover(text.encode(), "f", World(), Tree())
+    ready = _ready(text)
+    _loaded(ready)
+    after = discover(ready.encode(), "f", World(), Tree())
+    assert sources(after) == sources(before) != []
+    assert ROOT in ready
+
+
+GOLDEN = [case for case in table("discovery.json") if "data_blend_dir" not in case]
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=[case["name"] for case in GOLDEN])
+def test_upstreams_configs_survive(case: dict[str, Any]) -> None:
+    files = {f"/cfg/{name}": text for name, text in case["files"].items()}
+    _round_trip(files["/cfg/blend.yaml"], Tree(files), World(base="/corpora"), exclude_problems=True)
+
+
+def _round_trip(text: str, tree: Tree, world: World, *, exclude_problems: bool, more: Any = ()) -> None:
+    before = discover(text.encode(), "/cfg/blend.yaml", world, tree)
+    exclude: set[Pointer] = set(more)
+    if exclude_problems:
+        exclude |= {problem.pointer for problem in before.problems}
+    kept = [leaf for d in before.datasets for leaf in d.leaves if leaf.pointer not in exclude]
+    wanted: list[Source] = [source for leaf in kept for source in leaf.sources]
+    call = {"indexes_root": ROOT, "exclude": exclude}
+    if not kept:
+        with pytest.raises(BlendexError):
+            ready_blend(text.encode(), "/cfg/blend.yaml", world, tree, **call)  # type: ignore[arg-type]
+        return
+    ready = ready_blend(text.encode(), "/cfg/blend.yaml", world, tree, **call)  # type: ignore[arg-type]
+    _loaded(ready)
+    again = discover(ready.encode(), "f", World(base=world.base), Tree())
+    assert [s for d in again.datasets for leaf in d.leaves for s in leaf.sources] == wanted
+    assert not again.problems
+    for dataset in again.datasets:
+        entry: Any = parse(ready.encode(), "f")
+        for key in dataset.pointer:
+            entry = entry[key]
+        assert (entry["indexed"], entry["indexes_root"]) == (True, ROOT)
+
+
+_VALUES = st.sampled_from(
+    ["/pN.json", "'/pN_{0..1}.json'", "${root}/pN.json", "${data_blend_dir}/pN.json", "[/pN.json, [/qN.json, 0.5]]",
+     "[['${root}/pN.json'], ['${oc.env:E,/e}/pN.json']]", "/p__OP_0..1_CL_N.json", "${some}", "rel/pN.json",
+     r"'/p\${x}N.json'", "\"/é N.json\""]
+)  # fmt: skip
+_EXTRAS = st.sampled_from(
+    ["", ", weight: 1e-3", ", indexes_root: /old", ", tags: {a: no, b: '${root}', c: '${data_blend_dir}'}",
+     ", indexed: false, index_pack: x", ", <<: *base", ", n: ~"]
+)  # fmt: skip
+_ENTRIES = st.builds(
+    lambda value, extra, key: f"{{type: {key[0]}, {key[1]}: {value}{extra}}}",
+    _VALUES,
+    _EXTRAS,
+    st.sampled_from(
+        [
+            ("nemo", "manifest_filepath"),
+            ("lhotse", "cuts_path"),
+            ("txt_jsonl", "paths"),
+            ("txt", "paths"),
+            ("'${kind}'", "manifest_filepath"),
+        ]
+    ),
+)
+_SHAPES = st.recursive(_ENTRIES, lambda inner: st.lists(inner, min_size=1, max_size=3), max_leaves=8)
+
+
+class _Maker:
+    def __init__(self) -> None:
+        self.leaves = 0
+        self.files: dict[str, str | bytes] = {}
+
+    def block(self, shapes: list[Any], indent: str) -> str:
+        rows = ""
+        for shape in shapes:
+            rows += f"{indent}# before\n{indent}- {self.entry(shape, indent + '  ')}\n"
+        return rows
+
+    def entry(self, shape: Any, indent: str) -> str:
+        if isinstance(shape, str):
+            self.leaves += 1
+            return shape.replace("N", str(self.leaves))
+        if len(shape) == 2:
+            name = f"/cfg/f{len(self.files)}.yaml"
+            self.files[name] = ""
+            self.files[name] = HEAD.replace("/root", "/nested") + "input_cfg:\n" + self.block(shape, "  ")
+            return f"{{type: group, input_cfg: {name}}}  # nested"
+        return f"type: group\n{indent}input_cfg:\n{self.block(shape, indent)}{indent}weight: 1  # tail"
+
+
+HEAD = "root: /root\nkind: nemo\nbase: &base {note: no, x: 1}\nsome: ['/s0.json', ['/s1.json', 2]]\n"
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(_SHAPES, min_size=1, max_size=3), st.data())
+def test_the_ready_blend_finds_the_same(shapes: list[Any], data: st.DataObject) -> None:
+    maker = _Maker()
+    text = HEAD + "train_ds:\n  input_cfg:\n" + maker.block(shapes, "  ") + "# end\n"
+    world = World(base="/base", variables={"data_blend_dir": "/blends"}, env={})
+    tree = Tree(maker.files)
+    found = discover(text.encode(), "/cfg/blend.yaml", world, tree)
+    assert not found.problems
+    pointers = [leaf.pointer for dataset in found.datasets for leaf in dataset.leaves]
+    more = data.draw(st.sets(st.sampled_from(pointers), max_size=2))
+    _round_trip(text, tree, world, exclude_problems=False, more=more)

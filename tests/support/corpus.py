@@ -1,0 +1,78 @@
+"""Small corpora for tests, old enough that their tokens are not racy."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import time
+from pathlib import Path
+
+from blendex.blend.world import World
+from blendex.builds.site import Site, open_site
+from blendex.builds.submit import Submission
+from blendex.settings import Settings
+from blendex.storage.interface import RACY_NS
+
+OLD_NS = 1_700_000_000_000_000_000
+
+
+def manifest(rows: int, tag: str = "") -> bytes:
+    return b"".join(
+        json.dumps({"audio_filepath": f"{tag}{i}.wav", "duration": 1.0, "text": "a"}).encode() + b"\n"
+        for i in range(rows)
+    )
+
+
+def tar(names: list[str], size: int = 700) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for number, name in enumerate(names):
+            info = tarfile.TarInfo(name)
+            info.size = size
+            archive.addfile(info, io.BytesIO(bytes([number % 250 + 1]) * size))
+    return stream.getvalue()
+
+
+def put(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, ns=(OLD_NS, OLD_NS))
+    return path
+
+
+def wait_until_calm() -> None:
+    """Let the files written so far grow older than a racy token may be: ctime cannot be set."""
+    time.sleep(RACY_NS / 1e9 + 0.05)
+
+
+def corpus(folder: Path, shards: int = 3, rows: int = 5, name: str = "a") -> str:
+    """A NeMo-tarred dataset of ``shards`` pairs; the entry of a blend over it."""
+    for shard in range(shards):
+        put(folder / f"{name}/manifest_{shard}.json", manifest(rows, f"{name}{shard}_"))
+        put(folder / f"{name}/audio_{shard}.tar", tar([f"{name}{shard}_{i}.wav" for i in range(rows)]))
+    last = shards - 1
+    return (
+        f"- type: nemo_tarred\n  manifest_filepath: {folder}/{name}/manifest__OP_0..{last}_CL_.json\n"
+        f"  tarred_audio_filepaths: {folder}/{name}/audio__OP_0..{last}_CL_.tar\n  weight: 0.5\n"
+    )
+
+
+def site(root: Path, **values: object) -> Site:
+    """A site on a fresh or known root, with quick polls."""
+    settings = Settings.model_validate({"root": root, "poll_seconds": 0.02, "slots": 2, **values})
+    return open_site(settings, ("/",))
+
+
+def submission(blend: str, folder: Path, **values: object) -> Submission:
+    """A submission of a blend text that stands in ``folder``."""
+    return Submission(
+        text=blend.encode(), file=f"{folder}/blend.yaml", world=World(base=str(folder)), **values  # type: ignore[arg-type]
+    )
+
+
+def sidecars(mirror: str | Path) -> dict[str, bytes]:
+    """Every file under idx/, by relative path."""
+    top = Path(mirror) / "idx"
+    return {str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()}
