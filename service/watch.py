@@ -79,7 +79,8 @@ class Watch:
         entry.listeners += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._poll(), name="blendex-watch")
-        self._kick.set()
+        if entry.snapshot is None:
+            self._kick.set()
         try:
             while True:
                 changed, snapshot = entry.changed, entry.snapshot

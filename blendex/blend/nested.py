@@ -44,7 +44,7 @@ class Files:
         """The file that ``input_cfg: path`` in ``declaring`` names.
 
         A relative path means beside the declaring file, as in ``build_indexes.py`` (NeMo Speech main,
-        c03be830); training resolves it in its working folder, which the ready blend makes no difference to.
+        c03be830). Training would look in its working folder; the ready blend has no nested files left.
 
         Raises:
             BlendexError: PATH_UNSUPPORTED, RELATIVE_WITHOUT_BASE, what the reader and ``parse`` raise.

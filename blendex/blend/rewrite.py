@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Collection, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +25,7 @@ from blendex.errors import BlendexError, Code
 _STR = "tag:yaml.org,2002:str"
 _MAP = "tag:yaml.org,2002:map"
 _SEQ = "tag:yaml.org,2002:seq"
+_DIRECTIVE = re.compile(r"(?m)^%YAML.*\n(?=(?:[%#].*\n|\s*\n)*---)")
 _GONE = object()
 
 
@@ -108,6 +111,10 @@ def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer]) -> _Edit:
         edits.at(pointer).graft = place
     for pointer in gone & {leaf.pointer for leaf in walk.leaves}:
         edits.at(pointer).removed = True
+    if gone:
+        # A definition that an excluded entry refers to would bring its data back.
+        for pointer in walk.definitions:
+            edits.at(pointer).removed = True
     for pointer in (*walk.overridden, *(leaf.pointer for leaf in kept)):
         edits.at(pointer)
     for head in walk.heads:
@@ -225,9 +232,9 @@ class _Writer:
     def written(self, document: Document, path: Pointer) -> Any:
         """A copy of the node at ``path`` of a file, without anchors, aliases and merge keys."""
         if document not in self.roots:
-            text = self.walk.files.text(document)
-            source = io.StringIO(text.decode("utf-8").removeprefix("\ufeff"))
-            self.roots[document] = _yaml().compose(source)
+            text = self.walk.files.text(document).decode("utf-8").removeprefix("\ufeff")
+            # A %YAML line would change how ruamel tags plain scalars, and with it what it writes.
+            self.roots[document] = _yaml().compose(io.StringIO(_DIRECTIVE.sub("", text)))
         node = self.roots[document]
         for key in path:
             node = _child(node, key)
@@ -253,8 +260,14 @@ class _Writer:
             self.apply(item, edit.below[index], (*pointer, index)) if index in edit.below else item
             for index, item in enumerate(node.value)
         ]
-        node.value = [item for item in changed if item is not None]
-        return node if node.value or not before else None
+        kept: list[Any] = []
+        for item, original in zip(changed, node.value, strict=True):
+            if item is not None:
+                kept.append(item)
+            elif kept:
+                _hand_over(original, kept[-1])
+        node.value = kept
+        return node if kept or not before else None
 
     def _mapping(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
         pairs = []
@@ -304,6 +317,28 @@ class _Writer:
         out = io.StringIO()
         _yaml().serialize(root, out)
         return out.getvalue()
+
+
+def _last_scalar(node: Any) -> Any:
+    while not isinstance(node, ScalarNode):
+        if not node.value or node.flow_style:
+            return None
+        node = node.value[-1][1] if isinstance(node, MappingNode) else node.value[-1]
+    return node
+
+
+def _hand_over(removed: Any, before: Any) -> None:
+    """Comments on lines of their own hang on the scalar above them; they speak of what comes next."""
+    source, target = _last_scalar(removed), _last_scalar(before)
+    if source is None or target is None or not source.comment or source.comment[0] is None:
+        return
+    _, newline, rest = source.comment[0].value.partition("\n")
+    if not newline or not rest.strip():
+        return
+    token = copy(source.comment[0])
+    own = target.comment[0].value.partition("\n")[0] if target.comment and target.comment[0] else ""
+    token.value = f"{own}\n{rest}"
+    target.comment = [token, *(target.comment or [None, None])[1:]]
 
 
 def _with(pairs: list[tuple[Any, Any]], wanted: dict[str, Any]) -> list[tuple[Any, Any]]:

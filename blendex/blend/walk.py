@@ -53,6 +53,7 @@ class Walk:
         on_leaf: called once for each leaf that was understood, in document order.
         grafts: where the list or mapping at a pointer is written, when that is elsewhere.
         overridden: pointers of the entries that say themselves where indexes are.
+        definitions: pointers of entries outside of every list that only serve others.
 
     Raises:
         BlendexError: the posted text cannot be read at all.
@@ -69,9 +70,12 @@ class Walk:
         self.warnings: list[Problem] = []
         self.grafts: dict[Pointer, Place] = {}
         self.overridden: list[Pointer] = []
+        self.definitions: list[Pointer] = []
         self.files = Files(text, file, world, reader, limits)
         self.posted = self.files.posted
         self._active: list[Place] = []
+        self._loose: list[tuple[MapNode, Spot]] = []
+        self._seen: set[int] = set()
         self._names: set[str] = set()
         self._met = 0
         self.resolver = Resolver(world, self.posted)
@@ -84,6 +88,12 @@ class Walk:
         else:
             self._hydra(root, spot)
             self._section(root, spot, data=True)
+            # A typed mapping elsewhere counts too, unless it is a definition that an entry has referred to.
+            for node, where in self._loose:
+                if id(node) in self._seen:
+                    self.definitions.append(where.pointer)
+                else:
+                    self._entry(node, where, None)
         if not self.leaves and not self.problems:
             self.problem(
                 Code.BLEND_EMPTY,
@@ -128,7 +138,10 @@ class Walk:
             return
         given = [key for key in node if key in DATA_KEYS]
         if "type" in node and given:
-            self._entry(node, spot, None)
+            if data:
+                self._entry(node, spot, None)
+            else:
+                self._loose.append((node, spot))
             return
         classic = [key for key in _CLASSIC if data and node.get(key) is not None]
         if node.get("input_cfg") is not None:
@@ -283,6 +296,7 @@ class Walk:
 
     def _entry(self, node: MapNode, spot: Spot, dataset: int | None) -> None:
         self._budget()
+        self._seen.add(id(node))
         if len(spot.pointer) > 2 * self.limits.depth:
             self._failed(self._too_deep(), node, spot, dataset, node.line)
             return

@@ -30,8 +30,10 @@ class Tree:
 
     def read(self, path: str) -> bytes:
         self.reads.append(path)
-        if not path.startswith("/allowed/") and path.startswith("/etc/"):
-            raise BlendexError(Code.PATH_OUTSIDE_ROOTS, f"{path} is outside of the allowed roots.")
+        if path.startswith("/etc/"):
+            raise BlendexError(
+                Code.PATH_OUTSIDE_ROOTS, f"{path} is outside of the allowed roots.", next_step="Move it."
+            )
         if path not in self.files:
             raise BlendexError(Code.NESTED_MISSING, f"{path} does not exist.", next_step="Check the path.")
         text = self.files[path]

@@ -387,7 +387,7 @@ def test_own_index_settings_are_told(key: str) -> None:
         f"- {{type: group, {key}, input_cfg: [{{type: nemo, manifest_filepath: /a.json, {key}}}]}}"
     )
     assert [warning.pointer for warning in discovery.warnings] == [(0,), (0, "input_cfg", 0)]
-    assert all(key.split(":")[0] in warning.message for warning in discovery.warnings)
+    assert all(key.split(":", maxsplit=1)[0] in warning.message for warning in discovery.warnings)
 
 
 CYCLES = [
@@ -458,6 +458,25 @@ def test_exponential_nesting_is_refused() -> None:
     with pytest.raises(BlendexError) as caught:
         discover(files["/cfg/0.yaml"].encode(), "/cfg/x.yaml", World(), tree, Limits(nodes=10_000))
     assert caught.value.code is Code.BLEND_TOO_MANY_NODES
+
+
+def test_exponential_interpolation_is_refused() -> None:
+    rows = [
+        f"a{n}: [" + ", ".join([f"{{type: group, input_cfg: '${{a{n + 1}}}'}}"] * 8) + "]" for n in range(20)
+    ]
+    text = "\n".join([*rows, "a20: [{type: txt}]", "input_cfg: ${a0}"])
+    started = time.perf_counter()
+    with pytest.raises(BlendexError) as caught:
+        discover(text.encode(), "f", World(), Tree(), Limits(nodes=100_000))
+    assert time.perf_counter() - started < 5
+    assert caught.value.code is Code.BLEND_TOO_MANY_NODES
+
+
+def test_exponential_lists_of_paths_are_refused() -> None:
+    rows = [f"a{n}: ['${{a{n + 1}}}', '${{a{n + 1}}}']" for n in range(40)]
+    text = "\n".join([*rows, "a40: [[/x.json]]", "input_cfg: [{type: nemo, manifest_filepath: '${a0}'}]"])
+    discovery = discover(text.encode(), "f", World(), Tree(), Limits(paths=10_000))
+    assert codes(discovery) == ["pattern_too_many"]
 
 
 def test_deep_nesting_of_files_is_refused() -> None:

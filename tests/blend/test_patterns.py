@@ -60,13 +60,13 @@ _patterns = st.lists(_pieces, max_size=3).map("".join)
 @settings(max_examples=400, deadline=None)
 @given(_patterns)
 def test_equals_the_library(pattern: str) -> None:
-    try:
-        amount = count(pattern)
-    except BlendexError as error:
-        assert error.code is Code.PATTERN_UNBALANCED
+    if pattern.count("{") != pattern.count("}"):
+        with pytest.raises(BlendexError, match="unbalanced"):
+            count(pattern)
         with pytest.raises(UnbalancedBracesError):
             list(braceexpand(pattern, escape=False))
         return
+    amount = count(pattern)
     if amount > 20_000:
         return
     wanted = list(braceexpand(pattern, escape=False))

@@ -1,0 +1,136 @@
+"""Query parameters: none is ignored in silence, and those of a submission become its world and options."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from starlette.requests import Request
+
+from blendex.blend.world import World
+from blendex.errors import BlendexError, Code
+
+LONGEST_WAIT = 60.0
+
+Wait = Annotated[
+    float,
+    Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for the build to end, at most 60."),
+]
+Limit = Annotated[int, Query(ge=1, le=200, description="Most items on this page.")]
+
+
+def _parameters(dependant: Any) -> Iterator[tuple[str, bool]]:
+    for parameter in dependant.query_params:
+        annotation = parameter.field_info.annotation
+        kinds = (annotation, *typing.get_args(annotation))
+        yield parameter.alias, any(kind is list or typing.get_origin(kind) is list for kind in kinds)
+    for inner in dependant.dependencies:
+        yield from _parameters(inner)
+
+
+def refuse_unknown(request: Request) -> None:
+    """Refuse a query parameter that the endpoint does not read, or reads once and got twice.
+
+    Raises:
+        BlendexError: bad_request, naming the nearest one that is known.
+    """
+    given = [name for name, _ in request.query_params.multi_items()]
+    if not given:
+        return
+    known = dict(_parameters(request.scope["route"].dependant))
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            told = f"Did you mean {near[0]}? " if near else ""
+            listed = ", ".join(sorted(known)) or "none"
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"the query parameter {name[:80]!r} is unknown here.",
+                next_step=f"{told}Known are: {listed}.",
+            )
+        if not known[name] and given.count(name) > 1:
+            raise BlendexError(
+                Code.BAD_REQUEST, f"the query parameter {name} is given more than once.", next_step="Give it once."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the query of a submission says."""
+
+    world: World
+    main: str | None
+    allow: tuple[str, ...]
+    compat: str
+    on_bad: str
+    name: str | None
+
+
+def _bad(message: str, next_step: str) -> BlendexError:
+    return BlendexError(Code.BAD_REQUEST, message, next_step=next_step)
+
+
+def _pairs(items: list[str], name: str) -> dict[str, str]:
+    result: dict[str, str] = {}
+    for item in items:
+        key, sign, value = item.partition("=")
+        if not sign or not key:
+            raise _bad(f"{name}={item[:80]!r} is not NAME=VALUE.", f"Write {name}=NAME=VALUE, escaped for a URL.")
+        if key in result:
+            raise _bad(f"{name} gives {key[:80]} twice.", "Give it once.")
+        result[key] = value
+    return result
+
+
+def _prefixes(request: Request) -> tuple[tuple[str, str], ...]:
+    """The view, in the order of the query, whichever of its two names was used."""
+    result = []
+    for name, item in request.query_params.multi_items():
+        if name not in ("view", "map"):
+            continue
+        # Both sides are absolute, so the first "=/" parts them, also after a folder such as lang=en.
+        seen, sign, real = item.partition("=/")
+        if not sign or not seen.startswith("/"):
+            raise _bad(
+                f"{name}={item[:80]!r} is not FROM=TO with two absolute paths.",
+                f"Write {name}=/path/as/the/job/sees/it=/path/as/workers/see/it.",
+            )
+        result.append((seen, "/" + real))
+    return tuple(result)
+
+
+def submission_options(
+    request: Request,
+    base: Annotated[
+        str | None,
+        Query(description="The absolute folder that relative paths mean; for a tar, the one its main file stands in."),
+    ] = None,
+    var: Annotated[list[str], Query(description="`NAME=VALUE`: what `${NAME}` means. Repeatable.")] = [],  # noqa: B006
+    env: Annotated[list[str], Query(description="`NAME=VALUE`: what `${oc.env:NAME}` means. Repeatable.")] = [],  # noqa: B006
+    view: Annotated[  # noqa: ARG001 -- read in its order from the query itself
+        list[str],
+        Query(description="`FROM=TO`: paths as the job sees them, and where workers see them. Repeatable, ordered."),
+    ] = [],  # noqa: B006
+    map: Annotated[list[str], Query(description="Another spelling of `view`.")] = [],  # noqa: A002, ARG001, B006
+    main: Annotated[str | None, Query(description="In a tar: the blend, by its path in the tar.")] = None,
+    allow: Annotated[
+        list[str], Query(description="Findings to take as they are. Repeatable, or separated by commas.")
+    ] = [],  # noqa: B006
+    compat: Annotated[Literal["", "upstream"], Query(description="`upstream`: its bytes, bugs included.")] = "",
+    on_bad: Annotated[Literal["fail", "exclude"], Query(description="What a bad source does to its entry.")] = "fail",
+    name: Annotated[str | None, Query(description="A name to point at the build when it is ready.")] = None,
+) -> Options:
+    """The options of a submission.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    if base is not None and (not base.startswith("/") or "\0" in base):
+        raise _bad(f"base={base[:80]!r} is not absolute.", "Name the folder from the root on: base=/data/blends.")
+    world = World(base=base, variables=_pairs(var, "var"), env=_pairs(env, "env"), view=_prefixes(request))
+    allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
+    return Options(world, main, allowed, compat, on_bad, name)

@@ -1,0 +1,194 @@
+"""Builds that need the same sources share the work; processes that share a root share it, too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from blendex.builds import control
+from blendex.builds.loop import ClaimLoop
+from blendex.builds.run import run_build
+from blendex.builds.site import Site
+from blendex.builds.submit import submit
+from blendex.catalog import builds
+from blendex.catalog.models import RUNNING
+from blendex.runtime.slots import Slots
+from tests.support.corpus import corpus, manifest, put, sidecars, submission, wait_until_calm
+from tests.support.inline import InlineRunner
+
+OpenSite = Callable[..., Site]
+
+
+def states(site: Site) -> dict[str, str]:
+    with site.work.read() as session:
+        return {row.id: row.state for row in builds.page(session, limit=200)}
+
+
+def work_until_all_ended(site: Site) -> None:
+    loop = ClaimLoop(
+        site,
+        Slots(2, "blendex.units"),
+        idle=lambda: not any(state in RUNNING for state in states(site).values()),
+    )
+    loop.run()
+
+
+def test_thirty_near_identical_builds_read_each_source_once(open_site: OpenSite, data: Path) -> None:
+    site = open_site(unit_sources=7)
+    common = corpus(data, shards=38)  # 76 sources, 95 % of 80
+    blends = []
+    for number in range(30):
+        own = [put(data / f"own{number}/m{i}.json", manifest(2, f"{number}.{i}.")) for i in range(4)]
+        blends.append(common + f"- {{type: nemo, manifest_filepath: [{', '.join(map(str, own))}]}}\n")
+    wait_until_calm()
+    ids = [submit(site, submission(blend, data))[0].id for blend in blends]
+    control.cancel(site, ids[0])
+    work_until_all_ended(site)
+    found = states(site)
+    assert found.pop(ids[0]) == "cancelled"
+    assert set(found.values()) == {"ready"}
+    with site.work.read() as session:
+        opened = sum(row.opened for row in builds.page(session, limit=200))
+        mirrors = {row.mirror for row in builds.page(session, limit=200) if row.mirror}
+    assert opened == 76 + 29 * 4
+    assert len(mirrors) == 29
+
+
+def test_cancelling_one_of_two_leaves_the_shared_work(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    common = corpus(data, shards=4)
+    other = common + f"- {{type: nemo, manifest_filepath: {put(data / 'x.json', manifest(1))}}}\n"
+    first, second = (submit(site, submission(blend, data))[0].id for blend in (common, other))
+    # Plan both, so that the second waits for the units of the first.
+    loop = ClaimLoop(site, InlineRunner())
+    while "planning" in states(site).values() or "queued" in states(site).values():
+        loop._claim()
+        loop._take_outcomes(wait=False)
+    control.cancel(site, first)
+    work_until_all_ended(site)
+    assert states(site) == {first: "cancelled", second: "ready"}
+
+
+def test_fifty_identical_submissions_are_one_build(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data)
+    with ThreadPoolExecutor(10) as pool:
+        answers = list(pool.map(lambda _: submit(site, submission(blend, data)), range(50)))
+    assert len({build.id for build, _ in answers}) == 1
+    assert sum(made for _, made in answers) == 1
+
+
+def test_a_cancelled_build_can_be_retried(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    build, _ = submit(site, submission(corpus(data), data))
+    control.cancel(site, build.id)
+    control.cancel(site, build.id)  # again changes nothing
+    control.retry(site, build.id)
+    work_until_all_ended(site)
+    assert states(site) == {build.id: "ready"}
+
+
+def blendex(*arguments: str, root: Path, **extra: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"BLENDEX_ROOT": str(root), "BLENDEX_LEASE_SECONDS": "1.5"} | extra
+    return subprocess.Popen(
+        [sys.executable, "-c", "from blendex.cli import main; main()", *arguments],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_a_killed_builder_beside_a_living_one_costs_only_time(data: Path, tmp_path: Path, open_site: OpenSite) -> None:
+    root = tmp_path / "root"
+    blend = data / "blend.yaml"
+    put(blend, corpus(data, shards=150, rows=20).encode())
+    victim = blendex("build", str(blend), root=root, BLENDEX_UNIT_SOURCES="2")
+    site = open_site(root)
+    deadline = time.monotonic() + 60
+    while "indexing" not in states(site).values():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGKILL)
+    victim.communicate()
+    survivor = blendex("build", str(blend), "--json", root=root)
+    output, errors = survivor.communicate(timeout=120)
+    assert survivor.returncode == 0, errors
+    result = json.loads(output)
+    calm = run_build(open_site(tmp_path / "calm"), submission(blend.read_text(), data), runner=InlineRunner())
+    assert result["mirror"] == calm["mirror"]
+    assert sidecars(result["path"]) == sidecars(calm["path"])
+
+
+def test_two_builders_of_one_blend_are_one_build(data: Path, tmp_path: Path) -> None:
+    blend = data / "blend.yaml"
+    put(blend, corpus(data, shards=100, rows=10).encode())
+    both = [blendex("build", str(blend), "--json", root=tmp_path / "root") for _ in range(2)]
+    results = [json.loads(one.communicate(timeout=120)[0]) for one in both]
+    assert results[0]["path"] == results[1]["path"]
+    # Posted at one time they are one build; the later one finds everything done otherwise.
+    assert results[0]["id"] == results[1]["id"] or min(item["opened"] for item in results) == 0
+
+
+def test_a_lost_lease_is_not_published(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    build, _ = submit(site, submission(corpus(data), data))
+    slow = ClaimLoop(site, InlineRunner())
+    slow._claim()  # has planned, but has not told
+    from sqlalchemy import text
+
+    with site.work.write() as session:
+        session.execute(text("UPDATE units SET lease_until = 0"))
+    other = ClaimLoop(site, InlineRunner(), idle=lambda: states(site)[build.id] == "ready")
+    thread = threading.Thread(target=other.run)
+    thread.start()
+    thread.join(60)
+    assert states(site) == {build.id: "ready"}
+    slow._take_outcomes(wait=False)  # too late: its fence is old
+    assert states(site) == {build.id: "ready"}
+    with site.work.read() as session:
+        row = builds.get(session, build.id)
+        assert row is not None
+        assert row.opened == 6
+
+
+@pytest.mark.parametrize("cause", ["memory", "signal", "timeout"])
+def test_a_death_is_pinned_to_the_source_in_hand(
+    open_site: OpenSite, data: Path, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from blendex.runtime.slots import Call, Outcome
+
+    class Deadly(InlineRunner):
+        """Every call that reads the poison dies on it, as a child would."""
+
+        tries: list[tuple[int, int]]
+
+        def start(self, call: Call) -> int:
+            names = [item[1] for item in call.arguments.get("sources", [])]
+            if poison not in names:
+                return super().start(call)
+            tries.append((len(names), call.memory))
+            self.calls.append(call)
+            self.outcomes.put(Outcome(len(self.calls), cause, in_hand=poison))
+            return len(self.calls)
+
+    site = open_site()
+    blend = corpus(data, shards=3)
+    poison = str(data / "a/manifest_1.json")
+    tries: list[tuple[int, int]] = []
+    result = run_build(site, submission(blend, data), runner=Deadly())
+    assert result["state"] == "failed"
+    assert [item["path"] for item in result["problems"]] == [poison]
+    assert result["problems"][0]["code"] == {
+        "memory": "out_of_memory", "signal": "child_died", "timeout": "timeout",
+    }[cause]  # fmt: skip
+    assert len(tries) == 2  # once in company, once alone and larger
+    assert tries[1] == (1, tries[0][1] * 2)
+    assert result["opened"] == 5  # the others were read, once
