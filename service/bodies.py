@@ -1,4 +1,4 @@
-"""Bodies: YAML, a tar of a folder, or the path of a file here become a submission; small JSON bodies become fields."""
+"""Bodies: YAML, a tar or the path of a file here become a submission; small JSON becomes fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import posixpath
 import tarfile
 import zlib
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 import orjson
 from starlette.requests import Request
@@ -24,11 +24,17 @@ from service.query import Options
 # curl --data-binary says application/x-www-form-urlencoded unless told otherwise.
 FORM = "application/x-www-form-urlencoded"
 YAML_TYPES = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml", "text/plain", FORM, "")
-TAR_TYPES = ("application/x-tar", "application/tar", "application/x-gtar", "application/gzip", "application/x-gzip")
+TAR_TYPES = (
+    "application/x-tar",
+    "application/tar",
+    "application/x-gtar",
+    "application/gzip",
+    "application/x-gzip",
+)
 JSON_TYPE = "application/json"
 
 POSTED = "blend.yaml"
-# Where the files of a tar stand that came without a base: its own relative paths work, and nothing lies there.
+# Where the files of a tar without a base stand: its own relative paths work, and nothing else lies there.
 NOWHERE = "/posted"
 MOST_MEMBERS = 10_000
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -52,15 +58,22 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         files = read_tar(body, limit, site.settings.max_submission_bytes)
         text, file, nested = _unpack(files, options)
     elif options.main is not None:
-        raise _bad("main= names a file in a tar, and this is none.", "Send a tar with Content-Type application/x-tar.")
+        raise _bad(
+            "main= names a file in a tar, and this is none.",
+            "Send a tar with Content-Type application/x-tar.",
+        )
     elif kind == JSON_TYPE:
         text, file = _read_path(site, body, options, limit)
     elif kind in YAML_TYPES:
         if body[257:262] == b"ustar" or body[:2] == b"\x1f\x8b":
-            raise _bad("this is a tar or a gzip file.", "Send it with Content-Type application/x-tar, and main=.")
+            raise _bad(
+                "this is a tar or a gzip file.", "Send it with Content-Type application/x-tar, and main=."
+            )
         if len(body) > limit:
             raise BlendexError(
-                Code.BLEND_TOO_LARGE, f"a blend has at most {limit} bytes.", next_step="Split it into nested files."
+                Code.BLEND_TOO_LARGE,
+                f"a blend has at most {limit} bytes.",
+                next_step="Split it into nested files.",
             )
         text, file = body, POSTED
     else:
@@ -81,10 +94,13 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
     )
 
 
-def hint(error: BlendexError, content_type: str, body: bytes) -> BlendexError:
+def hint(error: BlendexError, request: Request, body: bytes) -> BlendexError:
     """``error`` with the likely cause, when ``curl -d @file`` has thrown the line ends away."""
-    if content_type.startswith(FORM) and b"\n" not in body.rstrip() and error.code is not Code.BAD_REQUEST:
-        error.next_step = f"{error.next_step} If this came by curl -d: use --data-binary, -d drops line ends.".strip()
+    kind = request.headers.get("content-type", "")
+    if kind.startswith(FORM) and b"\n" not in body.rstrip() and error.code is not Code.BAD_REQUEST:
+        error.next_step = (
+            f"{error.next_step} If this came by curl -d: use --data-binary, -d drops line ends.".strip()
+        )
     return error
 
 
@@ -101,7 +117,8 @@ def _unpack(files: Mapping[str, bytes], options: Options) -> tuple[bytes, str, d
     if main is None:
         if len(files) != 1:
             raise _bad(
-                f"the tar holds {len(files)} YAML files.", "Say which one is the blend: main=path/in/the/tar.yaml."
+                f"the tar holds {len(files)} YAML files.",
+                "Say which one is the blend: main=path/in/the/tar.yaml.",
             )
         main = next(iter(files))
     main = posixpath.normpath(main)
@@ -125,7 +142,7 @@ def _unpack(files: Mapping[str, bytes], options: Options) -> tuple[bytes, str, d
 class _Counted(io.RawIOBase):
     """Bytes that may be read up to a limit: a gzip of 60 KB can hold 60 MB."""
 
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
+    def __init__(self, stream: io.BufferedIOBase, limit: int) -> None:
         self._stream = stream
         self._limit = limit
         self._left = limit
@@ -153,9 +170,8 @@ def read_tar(body: bytes, file_limit: int, limit: int) -> dict[str, bytes]:
     Raises:
         BlendexError: bad_request for members that are not plain files with plain names; blend_too_large.
     """
-    stream: IO[bytes] = io.BytesIO(body)
-    if body[:2] == b"\x1f\x8b":
-        stream = gzip.GzipFile(fileobj=stream)
+    packed = io.BytesIO(body)
+    stream = gzip.GzipFile(fileobj=packed) if body[:2] == b"\x1f\x8b" else packed
     files: dict[str, bytes] = {}
     counted: Any = _Counted(stream, limit)
     try:
@@ -170,14 +186,19 @@ def read_tar(body: bytes, file_limit: int, limit: int) -> dict[str, bytes]:
                     raise _bad("the tar holds this file twice.", "Pack it once.", name)
                 if not 0 <= member.size <= file_limit:
                     raise BlendexError(
-                        Code.BLEND_TOO_LARGE, f"it has more than {file_limit} bytes.", file=name, next_step="Split it."
+                        Code.BLEND_TOO_LARGE,
+                        f"it has more than {file_limit} bytes.",
+                        file=name,
+                        next_step="Split it.",
                     )
                 content = tar.extractfile(member)
                 assert content is not None
                 with content:
                     files[name] = content.read()
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, UnicodeError, ValueError) as error:
-        raise _bad("this is no whole tar.", "Make it with tar -cf - or tar -czf -, and send it with --data-binary.") from error
+        raise _bad(
+            "this is no whole tar.", "Make it with tar -cf - or tar -czf -, and send it with --data-binary."
+        ) from error
     if not files:
         raise _bad("the tar holds no .yaml or .yml file.", "Pack the folder of the blend.")
     return files
@@ -185,11 +206,20 @@ def read_tar(body: bytes, file_limit: int, limit: int) -> dict[str, bytes]:
 
 def _member_name(member: tarfile.TarInfo) -> str:
     name = posixpath.normpath(member.name)
-    plain = not name.startswith("/") and name.split("/")[0] != ".." and "\\" not in name and name.isprintable()
+    plain = (
+        not name.startswith("/") and name.split("/")[0] != ".." and "\\" not in name and name.isprintable()
+    )
     if not plain:
-        raise _bad("a member's name is absolute, leaves the folder, or is not plain text.", "Pack with tar -C FOLDER .")
+        raise _bad(
+            "a member's name is absolute, leaves the folder, or is not plain text.",
+            "Pack with tar -C FOLDER .",
+        )
     if not (member.isreg() or member.isdir()) or member.issparse():
-        raise _bad("this member is a link or no regular file.", "Pack with --dereference, and without --sparse.", name)
+        raise _bad(
+            "this member is a link or no regular file.",
+            "Pack with --dereference, and without --sparse.",
+            name,
+        )
     return name
 
 

@@ -1,4 +1,4 @@
-"""The outermost layer: headers of every answer, HEAD, requests from foreign pages, and what nobody foresaw."""
+"""The outermost layer: headers of every answer, HEAD, requests from foreign pages, the unforeseen."""
 
 from __future__ import annotations
 

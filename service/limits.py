@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -59,10 +61,8 @@ class BodyLimit:
             await send(message)
 
         if not too_large:
-            try:
+            with contextlib.suppress(_TooLargeError):
                 await self._app(scope, counted, watched)
-            except _TooLargeError:
-                pass
         if too_large and not started:
             error = BlendexError(
                 Code.BLEND_TOO_LARGE,

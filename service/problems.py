@@ -113,7 +113,9 @@ def reply(
 def internal(request: Request) -> Response:
     """Something unforeseen: logged where it was caught, never shown."""
     error = BlendexError(
-        Code.INTERNAL, "the service failed in a way it does not know.", next_step="Tell its operator; see its log."
+        Code.INTERNAL,
+        "the service failed in a way it does not know.",
+        next_step="Tell its operator; see its log.",
     )
     return reply(request, error)
 
@@ -136,7 +138,9 @@ def _http(request: Request, error: Exception) -> Response:
         answer = BlendexError(Code.NOT_FOUND, "there is nothing at this address.", next_step="See /docs.")
     elif error.status_code == 405:
         answer = BlendexError(
-            Code.BAD_REQUEST, f"{request.method} is not possible here.", next_step="See the header Allow, and /docs."
+            Code.BAD_REQUEST,
+            f"{request.method} is not possible here.",
+            next_step="See the header Allow, and /docs.",
         )
     else:
         answer = BlendexError(Code.BAD_REQUEST, str(error.detail), next_step="See /docs.")

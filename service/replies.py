@@ -33,22 +33,32 @@ class ProblemJson(Json):
 
 def line(text: str) -> str:
     """``text`` as exactly one line: separators and control characters become blanks."""
-    clean = "".join(" " if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in text)
+    clean = "".join(
+        " " if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in text
+    )
     clean = " ".join(clean.split())
     return clean if len(clean) <= LONGEST_LINE else clean[: LONGEST_LINE - 1] + "…"
 
 
 def retry_after(seconds: float | None) -> str:
-    """``Retry-After`` for something expected in ``seconds``: between 1 and 30, spread so that callers come apart."""
+    """``Retry-After`` for something expected in ``seconds``: 1 to 30, spread so that callers come apart."""
     expected = min(LONGEST_RETRY, max(2.0, 4.0 if seconds is None else seconds))
-    return str(max(1, min(LONGEST_RETRY, round(expected * random.uniform(0.5, 1.0)))))  # noqa: S311 -- no secret
+    return str(max(1, min(LONGEST_RETRY, round(expected * random.uniform(0.5, 1)))))  # noqa: S311
 
 
 def _quality(accept: str, wanted: str) -> float:
     best, specific = 0.0, -1
     for item in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in item.split(";"))
-        rank = 2 if kind == wanted else 1 if kind == wanted.split("/")[0] + "/*" else 0 if kind == "*/*" else -1
+        rank = (
+            2
+            if kind == wanted
+            else 1
+            if kind == wanted.partition("/")[0] + "/*"
+            else 0
+            if kind == "*/*"
+            else -1
+        )
         if rank <= specific:
             continue
         quality = 1.0
@@ -63,7 +73,7 @@ def _quality(accept: str, wanted: str) -> float:
 
 
 def is_snippet(request: Request) -> bool:
-    """True when the answer is meant for a shell to evaluate, so that even a failure must be harmless there."""
+    """True when a shell will evaluate the answer, so that even a failure must be harmless there."""
     return "format" in request.query_params
 
 

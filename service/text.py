@@ -1,4 +1,4 @@
-"""Text answers for shells: one line, a status that says what to do, and snippets that no text of a user enters."""
+"""Text answers for shells: one line, a status that says what to do, snippets without any text of a user."""
 
 from __future__ import annotations
 
@@ -33,11 +33,16 @@ class Ask:
 
 
 def ask(
-    expect: Annotated[str | None, Query(description="The mirror key that it must be: 409 when it is another.")] = None,
-    format: Annotated[  # noqa: A002 -- its name in the URL
-        Literal["export", "hydra"] | None, Query(description="Shell lines, or overrides for Hydra, instead of a path.")
+    expect: Annotated[
+        str | None, Query(description="The mirror key that it must be: 409 when it is another.")
     ] = None,
-    section: Annotated[str | None, Query(description="With format=hydra: the section of the config to set.")] = None,
+    format: Annotated[  # noqa: A002 -- its name in the URL
+        Literal["export", "hydra"] | None,
+        Query(description="Shell lines, or overrides for Hydra, instead of a path."),
+    ] = None,
+    section: Annotated[
+        str | None, Query(description="With format=hydra: the section of the config to set.")
+    ] = None,
 ) -> Ask:
     """The part of a query that shapes a text answer.
 
@@ -48,7 +53,9 @@ def ask(
         raise _bad("expect is not the key of a mirror.", "Give the 64 hex digits that the ETag shows.")
     if format == "hydra":
         if section is None or not SECTION.fullmatch(section):
-            raise _bad("format=hydra needs a section such as data.train_ds.", "Use letters, digits, _ and dots.")
+            raise _bad(
+                "format=hydra needs a section such as data.train_ds.", "Use letters, digits, _ and dots."
+            )
     elif section is not None:
         raise _bad("section goes with format=hydra.", "Add format=hydra, or leave section out.")
     return Ask(expect, format, section)
@@ -88,12 +95,14 @@ def hydra_lines(site: Site, answer: Answer, section: str) -> list[str]:
     """Overrides that let a section of a training config read the ready blend.
 
     Raises:
-        BlendexError: bad_request for a mirror without a build; wrong_state when the blend is a whole config, which
-            an input_cfg cannot name.
+        BlendexError: bad_request for a mirror without a build; wrong_state when the blend is a whole config,
+            which an input_cfg cannot name.
     """
     assert answer.path is not None
     if answer.build is None:
-        raise _bad("format=hydra points at a ready blend, and a mirror has none.", "Ask for a build or a name.")
+        raise _bad(
+            "format=hydra points at a ready blend, and a mirror has none.", "Ask for a build or a name."
+        )
     path = ready_blend(site, answer.build)
     with open(path, "rb") as file:
         events = yaml.parse(file, Loader=yaml.CSafeLoader)
@@ -138,7 +147,7 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
         error = BlendexError(
             Code.NOT_FOUND,
             f"mirror {answer.key} was collected.",
-            next_step="Post the blend again (POST /v1/builds): what is still known of its sources is not read twice.",
+            next_step="Post the blend again (POST /v1/builds); what is known of its sources stays known.",
         )
         return _no(request, error, answer, 410, headers)
     if answer.state != "ready":
@@ -168,7 +177,9 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     return Json(values | {"excluded": answer.excluded, "blend": blend}, 200, headers)
 
 
-def _no(request: Request, error: BlendexError, answer: Answer, status: int, headers: dict[str, str]) -> Response:
+def _no(
+    request: Request, error: BlendexError, answer: Answer, status: int, headers: dict[str, str]
+) -> Response:
     extra = {"state": answer.state, "build": answer.build, "key": answer.key}
     return reply(request, error, status=status, headers=headers, extra=extra)
 
@@ -180,7 +191,9 @@ def _building(request: Request, answer: Answer, headers: dict[str, str]) -> Resp
     text = f"building: {answer.stage} {answer.done}/{answer.total} sources, {expected}"
     if wants_text(request):
         return text_reply(request, text, 503, headers)
-    error = BlendexError(Code.WRONG_STATE, f"{text}.", next_step="Ask again after Retry-After, or add wait=20.")
+    error = BlendexError(
+        Code.WRONG_STATE, f"{text}.", next_step="Ask again after Retry-After, or add wait=20."
+    )
     extra = {
         "state": answer.state, "build": answer.build, "stage": answer.stage,
         "done": answer.done, "total": answer.total, "eta_seconds": eta,
@@ -189,7 +202,9 @@ def _building(request: Request, answer: Answer, headers: dict[str, str]) -> Resp
 
 
 def _failed(request: Request, answer: Answer, headers: dict[str, str]) -> Response:
-    error = answer.error or BlendexError(Code.CANCELLED, f"the build was {answer.state}.", next_step="Retry it.")
+    error = answer.error or BlendexError(
+        Code.CANCELLED, f"the build was {answer.state}.", next_step="Retry it."
+    )
     report = f"{request.base_url}v1/builds/{answer.build}/problems"
     if wants_text(request):
         return text_reply(request, f"{answer.state}: {error} All problems: {report}", 409, headers)

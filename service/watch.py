@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,7 +68,7 @@ class Watch:
         self._kick = asyncio.Event()
         self.streams = 0
 
-    async def follow(self, build: str, after: int | None = None) -> AsyncIterator[Snapshot]:
+    async def follow(self, build: str, after: int | None = None) -> AsyncGenerator[Snapshot, None]:
         """The states of a build as they come, beginning with the one of now, until it ended.
 
         Args:

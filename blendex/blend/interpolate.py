@@ -94,8 +94,7 @@ class Resolver:
 
         Raises:
             BlendexError: UNKNOWN_VARIABLE, UNSUPPORTED_INTERPOLATION, MISSING_KEY, BLEND_RECURSIVE,
-            BAD_VALUE;
-                without a place, which the caller knows.
+                BLEND_TOO_DEEP, BAD_VALUE; without a file and line, which the caller knows.
         """
         if isinstance(raw, MapNode | SeqNode):
             return Value(raw, at.child(key))
@@ -274,7 +273,7 @@ def _unreadable(why: str) -> NoReturn:
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _parsed(text: str) -> tuple[Any, ...]:
     if len(text) > MAX_LENGTH:
         _unreadable(f"the string has more than {MAX_LENGTH:,} characters")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from string import ascii_lowercase, ascii_uppercase
 
 from blendex.errors import BlendexError, Code
@@ -91,7 +90,6 @@ def expand(spec: str, limit: int) -> list[str]:
     return _strings(chain)
 
 
-@lru_cache(maxsize=256)
 def _parse(spec: str) -> _Chain:
     pattern = rewritten(spec)
     if "{" not in pattern and "}" not in pattern:

@@ -73,22 +73,20 @@ def ready_blend(
         world: what the submission brought along.
         reader: how nested files are read; folders are not listed.
         indexes_root: the absolute folder to point at.
-        exclude: pointers of leaves, as ``discover`` gives them.
+        exclude: pointers of leaves, groups or datasets, as ``discover`` gives them.
         limits: what the blend may ask for.
 
     Raises:
-        BlendexError: the posted text cannot be read; BLEND_EMPTY when nothing is left; the problem of an
-        entry that
-            cannot be written out and is not excluded.
+        BlendexError: the posted text cannot be read; BLEND_EMPTY when nothing is left; BAD_REQUEST when an
+            excluded pointer leads nowhere; the problem of an entry that is not excluded.
     """
     walk = Walk(text, file, world, reader, limits or Limits()).run()
     gone = frozenset(tuple(pointer) for pointer in exclude)
-    blocking = next(
-        (p for p in walk.problems if p.pointer not in gone and p.code is not Code.BLEND_EMPTY), None
-    )
-    if blocking is not None:
-        raise blocking.error()
-    kept = [leaf for leaf in walk.leaves if leaf.pointer not in gone]
+    _check_excluded(walk, gone)
+    for problem in walk.problems:
+        if problem.code is not Code.BLEND_EMPTY and not _covering(problem.pointer, gone):
+            raise problem.error()
+    kept = [leaf for leaf in walk.leaves if not _covering(leaf.pointer, gone)]
     if not kept:
         raise BlendexError(
             Code.BLEND_EMPTY,
@@ -105,11 +103,27 @@ def ready_blend(
     return writer.text(changed)
 
 
+def _covering(pointer: Pointer, gone: frozenset[Pointer]) -> set[Pointer]:
+    """The excluded pointers that ``pointer`` is, or lies below."""
+    return {pointer[:length] for length in range(len(pointer) + 1)} & gone if gone else set()
+
+
+def _check_excluded(walk: Walk, gone: frozenset[Pointer]) -> None:
+    used = {above for leaf in walk.leaves for above in _covering(leaf.pointer, gone)}
+    for pointer in sorted(gone - used, key=str):
+        raise BlendexError(
+            Code.BAD_REQUEST,
+            f"Nothing to exclude stands at {'/'.join(str(key)[:80] for key in pointer)}.",
+            file=walk.posted.name,
+            next_step="Take the pointers from the discovery of the same blend.",
+        )
+
+
 def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer]) -> _Edit:
     edits = _Edit()
     for pointer, place in walk.grafts.items():
         edits.at(pointer).graft = place
-    for pointer in gone & {leaf.pointer for leaf in walk.leaves}:
+    for pointer in gone:
         edits.at(pointer).removed = True
     if gone:
         # A definition that an excluded entry refers to would bring its data back.
@@ -184,20 +198,20 @@ class _Settler:
             return
         try:
             value = self.walk.resolver.resolve(raw, place, key)
-            if must or not self._alone(raw, place, key, pointer):
+            if must or not self._alone(raw, place, key, pointer, value.value):
                 self.edits.at(pointer).value = self._settled(value.value, value.place)
         except BlendexError:
             if must:
                 raise
 
-    def _alone(self, raw: Any, place: Place, key: Any, pointer: Pointer) -> bool:
+    def _alone(self, raw: Any, place: Place, key: Any, pointer: Pointer, wanted: Any) -> bool:
+        """Whether the posted file means the same without the submission."""
         if place.document is not self.walk.posted or (*place.path, key) != pointer:
             return False
         try:
-            self.alone.resolve(raw, place, key)
+            return bool(self.alone.resolve(raw, place, key).value == wanted)
         except BlendexError:
             return False
-        return True
 
     def _settled(self, value: Any, place: Place | None, depth: int = 0) -> Any:
         """``value`` as plain data with every interpolation in it resolved."""
@@ -282,8 +296,7 @@ class _Writer:
             pairs.append((key_node, changed))
         in_list = bool(pointer) and isinstance(pointer[-1], int)
         if lost and (in_list or pointer[-1:] == ("input_cfg",) or pointer[-2:-1] == ("datasets",)):
-            # A group without entries, a file without any, a validation set without data: training fails on
-            # each.
+            # A group, a file or a validation set without entries: training fails on each.
             return None
         node.value = pairs
         self._settings(node, edit, in_list)
@@ -400,14 +413,17 @@ def _copy(node: Any) -> Any:
     return MappingNode(node.ctag, pairs, flow_style=node.flow_style, comment=node.comment)
 
 
-def _plain_key(key: str) -> Any:
-    return ScalarNode(_STR, key)
+def _plain_key(key: Any) -> Any:
+    if isinstance(key, str):
+        return ScalarNode(_STR, key, style=None if key in OVERRIDES else '"')
+    return _plain(key)
 
 
 def _plain(value: Any, comment: Any = None) -> Any:
     """A node for plain data, in a spelling that YAML 1.1 and 1.2 read alike."""
     if isinstance(value, dict):
-        return MappingNode(_MAP, [(_plain(k), _plain(v)) for k, v in value.items()], flow_style=True)
+        pairs = [(_plain_key(key), _plain(item)) for key, item in value.items()]
+        return MappingNode(_MAP, pairs, flow_style=True)
     if isinstance(value, list):
         return SequenceNode(_SEQ, [_plain(item) for item in value], flow_style=True)
     if isinstance(value, str):

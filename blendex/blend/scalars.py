@@ -30,13 +30,17 @@ class NotAScalarError(ValueError):
     """A plain scalar that OmegaConf recognises and then cannot read (``=``, ``<<``, ``0x_``)."""
 
 
-@lru_cache(maxsize=4096)
 def plain(text: str) -> Scalar:
     """The value of an unquoted scalar.
 
     Raises:
         NotAScalarError: the scalar has a meaning in YAML 1.1 that no value belongs to.
     """
+    # Long scalars are paths, each met once; keeping them would only hold memory.
+    return _cached(text) if len(text) <= 32 else _resolved(text)
+
+
+def _resolved(text: str) -> Scalar:
     for tag, pattern in _TABLE.get(text[:1], ()):
         if pattern.match(text):
             if tag not in _READERS:
@@ -48,6 +52,9 @@ def plain(text: str) -> Scalar:
     if text[:1] in "-+0123456789" and _SHORT_FLOAT.match(text):
         return float(text.replace("_", ""))
     return text
+
+
+_cached = lru_cache(maxsize=4096)(_resolved)
 
 
 def _null(_: str) -> None:

@@ -24,6 +24,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.\-]*://\S+")
 _SHOWN = 3
 _FOLDER_DEPTH = 64
 _MAX_FOLDERS = 100_000
+_MAX_CHARACTERS = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Finder:
         self.found: dict[tuple[str | int, ...], tuple[Source, ...]] = {}
         self.left = walk.limits.paths
         self._flattened = 0
+        self._characters = 0
         self._listings: dict[str, list[tuple[str, bool]] | BlendexError] = {}
 
     def __call__(self, entry: Entry) -> None:
@@ -73,6 +75,16 @@ class Finder:
                 Code.PATTERN_TOO_MANY,
                 f"The blend lists more than {self.walk.limits.paths:,} items.",
                 next_step="Use ranges, or split the blend.",
+            )
+
+    def keep(self, paths: list[str]) -> None:
+        """Count the characters of expanded paths; a few long patterns can fill a memory alone."""
+        self._characters += sum(map(len, paths))
+        if self._characters > _MAX_CHARACTERS:
+            raise BlendexError(
+                Code.PATTERN_TOO_MANY,
+                f"The paths of the blend have more than {_MAX_CHARACTERS:,} characters altogether.",
+                next_step="Shorten the paths, or split the blend.",
             )
 
     def listing(self, path: str) -> list[tuple[str, bool]]:
@@ -257,10 +269,17 @@ class _Work:
         try:
             if spec.text.startswith("pipe:"):
                 raise _pipe(spec.text)
+            if spec.text == "???":
+                raise BlendexError(
+                    Code.MISSING_KEY,
+                    f"A mandatory value of {self.key.name} is not set (???).",
+                    next_step="Set it.",
+                )
             if not spec.text or "\0" in spec.text:
                 raise self._bad("holds an empty path or a NUL character", "Correct the path.")
             limits = self.walk.limits
             paths = expand(spec.text, max(0, min(limits.pattern, self.finder.left)))
+            self.finder.keep(paths)
         except BlendexError as error:
             self.problem(error, spec.line)
             return []
@@ -318,8 +337,7 @@ class _Work:
             )
 
     def _mixed(self, path: str, line: int) -> Iterator[Source]:
-        """``.tar`` is a tar, ``.json`` and ``.jsonl`` are JSON lines; anything else may be a folder of
-        tars."""
+        """``.tar`` is a tar, ``.json`` and ``.jsonl`` are JSON lines, the rest may be folders of tars."""
         suffix = PurePosixPath(path).suffix
         if suffix == ".tar":
             yield from self._source(NEMO_TAR, path, line)

@@ -72,7 +72,7 @@ class _Scan:
 
     def run(self) -> Summary:
         view = memoryview(self._scratch)
-        self._scratch[HEAD - 1] = 0x0A
+        self._scratch[HEAD - 1] = 0x0A  # as before any line
         size = self._source.size
         while self._base < size:
             want = min(self._chunk, size - self._base)
@@ -150,9 +150,8 @@ class _Scan:
 
     def _close_open_line(self, end: int) -> None:
         """The newline at ``end`` of the chunk closes the line that was open before it."""
-        stop = self._base + end
-        if stop > self._start and self._scratch[HEAD + end - 1] == _CR:
-            self._found.add("crlf", stop - 1, self._lines)
+        if self._scratch[HEAD + end - 1] == _CR:
+            self._found.add("crlf", self._base + end - 1, self._lines)
         self._count_line(self._first == _OPEN and self._last == _CLOSE)
 
     def _count_line(self, is_object: bool) -> None:
@@ -171,7 +170,7 @@ class _Scan:
         if not good.all():
             odd = np.flatnonzero(~good)
             begin, end = starts[odd], ends[odd]
-            self._add("crlf", begin, odd, (data[end - 1] == _CR) & (end > begin), end - 1)
+            self._add("crlf", begin, odd, data[end - 1] == _CR, end - 1)
             first, last = solid_edges(data, begin, end)
             blank = data[first] == 0x0A
             self._add("blank_record" if self._upstream else "blank_line", begin, odd, blank)

@@ -62,7 +62,7 @@ _PLAIN_NUMBERS = ((100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (3
 
 
 def check(header: bytes) -> None:
-    """Raises ``BadHeaderError`` unless the checksum, of unsigned or signed bytes, and all numbers are right."""
+    """Raises ``BadHeaderError`` unless checksum (of signed or unsigned bytes) and number fields are right."""
     summed = header[:148] + 8 * b" " + header[156:]
     total = sum(summed)
     signed = total - 256 * sum(byte > 0x7F for byte in summed)

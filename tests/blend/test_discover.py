@@ -18,7 +18,8 @@ from blendex.errors import BlendexError, Code
 from .fakes import Tree, codes, found, paths, sources, table
 
 CORPORA = [
-    "shar/cuts.000000.jsonl", "shar/cuts.000001.jsonl", "shar/recording.000000.tar", "shar/recording.000001.tar",
+    "shar/cuts.000000.jsonl", "shar/cuts.000001.jsonl", "shar/recording.000000.tar",
+    "shar/recording.000001.tar",
     "text/part_0.jsonl", "text/part_1.jsonl", "text/tars/t0.tar", "text/tars/x/t1.tar",
 ]  # fmt: skip
 GOLDEN = table("discovery.json")
@@ -26,16 +27,20 @@ _UNREAD = "a type that is not read yet is an error, not a guess"
 _MANIFESTS = [["jsonl", f"nemo/manifest_{n}.json"] for n in range(3)]
 _TARS = [["nemo_tar", f"nemo/audio_{n}.tar"] for n in range(3)]
 
-# Where we differ from build_indexes.py (NeMo Speech main, c03be830): why, the problems, the sources if they differ.
+# Where we differ from build_indexes.py (NeMo Speech main, c03be830): why, the problems, other sources.
 DEVIATIONS: dict[str, tuple[str, list[str], list[list[str]] | None]] = {
-    "inner list of several paths loses all but the first": ("losing a path is a problem", ["bad_value"], None),
+    "inner list of several paths loses all but the first": (
+        "losing a path is a problem", ["bad_value"], None,
+    ),
     "wrapper input_cfg string at top level is not followed": (
         "a blend given as a path is followed", [], [["jsonl", "nemo/manifest_0.json"]],
     ),
     "full training yaml with path blend is silently empty": (
         "a blend given as a path is followed", [], _MANIFESTS + _TARS,
     ),
-    "data_blend_dir in group ref": ("a problem of the entry, not the end of everything", ["nested_missing"], []),
+    "data_blend_dir in group ref": (
+        "a problem of the entry, not the end of everything", ["nested_missing"], [],
+    ),
     "data_blend_dir missing": ("a problem of the entry, not the end of everything", ["unknown_variable"], []),
     "lhotse + shar forms": ("a missing folder is a problem", ["folder_missing"], None),
     "text kinds": (_UNREAD, ["unknown_type"], None),
@@ -77,7 +82,8 @@ def test_upstream_table(case: dict[str, Any]) -> None:
 
 CASES = table("cases.json")
 REFUSED = {
-    "custom_tag.yaml": "blend_tag", "empty.yaml": "blend_empty", "merge_key_bomb.yaml": "blend_too_many_nodes",
+    "custom_tag.yaml": "blend_tag", "empty.yaml": "blend_empty",
+    "merge_key_bomb.yaml": "blend_too_many_nodes",
     "python_object.yaml": "blend_tag", "scalar.yaml": "blend_shape", "tabs.yaml": "blend_syntax",
     "two_documents.yaml": "blend_syntax",
 }  # fmt: skip
@@ -169,7 +175,8 @@ def test_every_type_is_accounted_for() -> None:
         keys = (
             "input_cfg: [{type: txt}]"
             if spec.children
-            else "paths: /x.jsonl, cuts_path: /x.jsonl, shar_path: {c: /x.jsonl}, manifest_filepath: /x.jsonl, tarred_audio_filepaths: /x.tar"
+            else "paths: /x.jsonl, cuts_path: /x.jsonl, shar_path: {c: /x.jsonl}, "
+            "manifest_filepath: /x.jsonl, tarred_audio_filepaths: /x.tar"
         )
         discovery = found(f"- {{type: {name}, {keys}}}")
         assert not discovery.problems, name
@@ -182,6 +189,7 @@ PROBLEMS = [
     ("- {type: nemo}", "missing_key", "manifest_filepath"),
     ("- {type: nemo, manifest_filepath: null}", "missing_key", "manifest_filepath"),
     ("- {type: nemo, manifest_filepath: '???'}", "missing_key", "???"),
+    ("- {type: nemo, manifest_filepath: [/a.json, '???']}", "missing_key", "???"),
     ("- {type: nemo_tarred, manifest_filepath: /a.json}", "missing_key", "tarred_audio_filepaths"),
     ("- {type: nemo_tarred, input_path: /d/, manifest_filepath: /a.json}", "missing_key", "input_path"),
     ("- {type: lhotse}", "missing_key", "cuts_path or shar_path"),
@@ -331,7 +339,8 @@ def test_a_training_config() -> None:
     data = "data"
     assert [dataset.pointer for dataset in discovery.datasets] == [
         (data, "train_ds", "input_cfg", 0), (data, "validation_ds", "datasets", "dev_a"),
-        (data, "validation_ds", "datasets", "dev_b", "input_cfg", 0), (data, "validation_ds", "datasets", "dev_c"),
+        (data, "validation_ds", "datasets", "dev_b", "input_cfg", 0),
+        (data, "validation_ds", "datasets", "dev_c"),
         (data, "test_ds"), (data, "multi_ds", "audio", "input_cfg", 0),
     ]  # fmt: skip
     assert [dataset.type for dataset in discovery.datasets] == [
@@ -346,7 +355,8 @@ def test_a_training_config() -> None:
 
 
 def test_classic_keys_follow_trainings_order() -> None:
-    text = "train_ds: {input_cfg: [{type: txt}], cuts_path: /c.jsonl}\nvalidation_ds: {cuts_path: /v.jsonl, manifest_filepath: /m.json}"
+    text = "train_ds: {input_cfg: [{type: txt}], cuts_path: /c.jsonl}\n"
+    text += "validation_ds: {cuts_path: /v.jsonl, manifest_filepath: /m.json}"
     discovery = found(text)
     assert paths(discovery) == ["/v.jsonl"]
     assert [
@@ -374,7 +384,8 @@ def test_names_are_unique_and_safe() -> None:
 
 def test_weights_and_lines() -> None:
     discovery = found(
-        "w: 2\ninput_cfg:\n- type: nemo\n  manifest_filepath: /a.json\n  weight: ${w}\n- type: txt\n  weight: x\n"
+        "w: 2\ninput_cfg:\n- type: nemo\n  manifest_filepath: /a.json\n  weight: ${w}\n"
+        "- type: txt\n  weight: x\n"
     )
     leaves = [leaf for dataset in discovery.datasets for leaf in dataset.leaves]
     assert [(leaf.weight, leaf.line) for leaf in leaves] == [(2.0, 3), (None, 6)]
@@ -432,7 +443,8 @@ def test_nested_files_are_keyed_by_address_and_read_once() -> None:
         "/x/cfg/s/b.yaml": "input_cfg: [{type: group, input_cfg: ../s/./c.yaml}]",
         "/x/cfg/s/c.yaml": "- {type: txt}",
     })  # fmt: skip
-    text = b"- {type: group, input_cfg: a.yaml}\n- {type: group, input_cfg: ./a.yaml}\n- {type: group, input_cfg: no.yaml}"
+    text = b"- {type: group, input_cfg: a.yaml}\n- {type: group, input_cfg: ./a.yaml}\n"
+    text += b"- {type: group, input_cfg: no.yaml}"
     world = World(view=(("/cfg", "/x/cfg"),))
     assert nested_files(text, "/cfg/blend.yaml", world, tree) == {
         path: tree.files[path].encode()
@@ -551,7 +563,8 @@ def test_no_entry_is_ever_lost(shapes: list[Any]) -> None:
 
 
 def test_ten_thousand_entries_in_time() -> None:
-    row = "- {type: nemo_tarred, manifest_filepath: '/d/m__OP_0..3_CL_.json', tarred_audio_filepaths: '/d/a__OP_0..3_CL_.tar'}\n"
+    row = "- type: nemo_tarred\n  manifest_filepath: /d/m__OP_0..3_CL_.json\n"
+    row += "  tarred_audio_filepaths: /d/a__OP_0..3_CL_.tar\n  weight: 0.5\n"
     started = time.perf_counter()
     discovery = found(row * 10_000)
     assert time.perf_counter() - started < 8

@@ -60,9 +60,12 @@ def _oracle(value: str) -> Any:
 
 AGREED = [
     "${name}", "a${name}b", "${dir}/x", "${n}", "v${n}", "${f}-${b}-${nil}", "${deep.a.x}", "${deep.a.y}",
-    "${deep.a.z[1]}", "${deep.a.up}", "${deep.q[0]}", "${deep.q.1}", "${deep[q][2].k}", "${ name }", "${${pick}}",
-    "${deep.${pick2}}", "${deep.q[${i}]}", "${${path}.x}", r"\${name}", r"\\${name}", r"\\\${name}", r"a\b${name}",
-    r"\\", "$name", "${.name}", "$${name}", "${name}}", "}{${name}", r"x\${y}z${name}", "${[name]}", "${deep.[a].x}",
+    "${deep.a.z[1]}", "${deep.a.up}", "${deep.q[0]}", "${deep.q.1}", "${deep[q][2].k}", "${ name }",
+    "${${pick}}",
+    "${deep.${pick2}}", "${deep.q[${i}]}", "${${path}.x}", r"\${name}", r"\\${name}", r"\\\${name}",
+    r"a\b${name}",
+    r"\\", "$name", "${.name}", "$${name}", "${name}}", "}{${name}", r"x\${y}z${name}", "${[name]}",
+    "${deep.[a].x}",
     "${deep[a][x]}", "${.deep.a.x}",
 ]  # fmt: skip
 
@@ -79,7 +82,8 @@ def test_agreed(value: str) -> None:
 
 
 _atoms = st.sampled_from(
-    ["${name}", "${n}", "${deep.a.x}", "${dir}", r"\${name}", r"\\${n}", "\\", "$", "x", "{", "}", "/", " ", "${i}",
+    ["${name}", "${n}", "${deep.a.x}", "${dir}", r"\${name}", r"\\${n}", "\\", "$", "x", "{", "}", "/", " ",
+     "${i}",
      "${deep.q[0]}", "${nope}", "${deep.q[9]}", "${${pick}}", "${missing}"]
 )  # fmt: skip
 
@@ -97,7 +101,8 @@ def test_strings_agree(value: str) -> None:
 
 
 DEFAULTS = ["/data", "5", "007", "1_000", "1e3", ".5", "true", "False", "null", "NULL", "a b", "'quoted, x'",
-            '"q"', "a:b", "x-y", "${name}", "${name}/x", "${oc.env:ALSO_NOT,z}", "${nil}", "+5", "1.", "nan"]  # fmt: skip
+            '"q"', "a:b", "x-y", "${name}", "${name}/x", "${oc.env:ALSO_NOT,z}", "${nil}",
+            "+5", "1.", "nan"]  # fmt: skip
 
 
 @pytest.mark.parametrize("default", DEFAULTS)

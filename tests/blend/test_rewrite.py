@@ -91,7 +91,7 @@ data:
       index_pack: p.idxpack
       indexes_root: null
       input_cfg:
-      - {type: nemo, manifest_filepath: /a.json, indexes_root: /x, indexed: false, index_pack: q, index_pack_root: /r}
+      - {type: nemo, manifest_filepath: /a.json, indexes_root: /x, indexed: no, index_pack: q}
   validation_ds:
     indexes_root: /old
     datasets:
@@ -123,9 +123,11 @@ data:
 
 def test_nested_files_are_written_out() -> None:
     tree = Tree({
-        "/cfg/sub/a.yaml": "# head of a\n- type: nemo  # eol\n  manifest_filepath: ${dir}/a.json\n  note: ${dir}\n"
+        "/cfg/sub/a.yaml": "# head of a\n- type: nemo  # eol\n  manifest_filepath: ${dir}/a.json\n"
+        "  note: ${dir}\n"
         "  w: ${number}\n  l: ${names}\n- {type: group, input_cfg: b.yaml}\n",
-        "/cfg/sub/b.yaml": "dir: /b\nnumber: 0.5\ninput_cfg:\n- {type: nemo, manifest_filepath: '${dir}/b.json'}\n",
+        "/cfg/sub/b.yaml": "dir: /b\nnumber: 0.5\n"
+        "input_cfg:\n- {type: nemo, manifest_filepath: '${dir}/b.json'}\n",
     })  # fmt: skip
     text = (
         "dir: /posted\nnumber: 3\nnames: [x, '${dir}']\ninput_cfg: [{type: group, input_cfg: sub/a.yaml}]\n"
@@ -228,7 +230,8 @@ def test_nothing_left_is_an_error() -> None:
 
 
 def test_a_problem_must_be_excluded_first() -> None:
-    text = "- {type: nemo, manifest_filepath: '${nope}'}\n- {type: bogus}\n- {type: nemo, manifest_filepath: /a.json}\n"
+    text = "- {type: nemo, manifest_filepath: '${nope}'}\n- {type: bogus}\n"
+    text += "- {type: nemo, manifest_filepath: /a.json}\n"
     with pytest.raises(BlendexError) as caught:
         _ready(text, exclude=[(0,)])
     assert caught.value.code is Code.UNKNOWN_TYPE
@@ -241,6 +244,37 @@ def test_a_problem_must_be_excluded_first() -> None:
 def test_resolved_values_are_escaped() -> None:
     ready = _ready("- {type: nemo, manifest_filepath: '${v}/a.json'}", variables={"v": "/x\\${y}: no"})
     assert OmegaConf.create(ready)[0].manifest_filepath == "/x\\${y}: no/a.json"
+
+
+def test_groups_and_datasets_can_be_excluded() -> None:
+    text = """
+- type: group
+  input_cfg: [{type: bogus}, {type: nemo, manifest_filepath: /a.json}]
+- {type: nemo, manifest_filepath: /b.json}
+"""
+    assert [entry["type"] for entry in _loaded(_ready(text, exclude=[[0]]))] == ["nemo"]
+
+
+@pytest.mark.parametrize("pointer", [(1,), (0, "x"), ("0",)])
+def test_excluding_nothing_is_an_error(pointer: Any) -> None:
+    with pytest.raises(BlendexError) as caught:
+        _ready("- {type: nemo, manifest_filepath: /a.json}", exclude=[pointer])
+    assert caught.value.code is Code.BAD_REQUEST
+
+
+def test_a_submitted_variable_wins_over_the_file_in_the_ready_blend_too() -> None:
+    entry = "{type: nemo, manifest_filepath: '${root}/a.json', note: '${root}', own: '${n}'}"
+    text = f"root: /file\ninput_cfg: [{entry}]\nn: 1"
+    (ready,) = _loaded(_ready(text, variables={"root": "/job"}))["input_cfg"]
+    assert (ready["manifest_filepath"], ready["note"], ready["own"]) == ("/job/a.json", "/job", "${n}")
+
+
+def test_interpolated_mappings_are_written_out() -> None:
+    tree = Tree(
+        {"/cfg/a.yaml": "t: {'a ${b}': '${n}', 2: [x]}\nn: 0.5\ninput_cfg:\n- {type: txt, tags: '${t}'}"}
+    )
+    ready = _loaded(_ready("- {type: group, input_cfg: a.yaml}", tree))
+    assert ready[0]["input_cfg"]["input_cfg"][0]["tags"] == {"a ${b}": 0.5, 2: ["x"]}
 
 
 def test_folders_are_not_asked_for() -> None:
@@ -259,7 +293,8 @@ def test_folders_are_not_asked_for() -> None:
         "# only comments above\ninput_cfg: [{manifest_filepath: /a.json, type: nemo}] # after\n",
         "- input_cfg:\n  - type: nemo\n    manifest_filepath: /a.json\n    # the end\n",
         "- type: nemo\n  manifest_filepath:\n  - /a.json\n  - - /b.json\n    - 0.5\n",
-        "no: &x 1\nyes: *x\ninput_cfg: [{type: nemo, manifest_filepath: /a.json, n: , o: ~, t: 2001-01-01, s: 'on'}]",
+        "no: &x 1\nyes: *x\n"
+        "input_cfg: [{type: nemo, manifest_filepath: /a.json, n: , o: ~, t: 2001-01-01, s: 'on'}]",
         "- type: nemo\n  manifest_filepath: >-\n    /a.json\n  text: |\n    a\n     b\n",
         "%YAML 1.1\n---\n- {type: nemo, manifest_filepath: /a.json, x: no}\n",
         "\ufeff- {type: nemo, manifest_filepath: /é.json}\n",
@@ -308,7 +343,8 @@ def _round_trip(text: str, tree: Tree, world: World, *, exclude_problems: bool, 
 
 
 _VALUES = st.sampled_from(
-    ["/pN.json", "'/pN_{0..1}.json'", "'${root}/pN.json'", "'${data_blend_dir}/pN.json'", "[/pN.json, [/qN.json, 0.5]]",
+    ["/pN.json", "'/pN_{0..1}.json'", "'${root}/pN.json'", "'${data_blend_dir}/pN.json'",
+     "[/pN.json, [/qN.json, 0.5]]",
      "[['${root}/pN.json'], ['${oc.env:E,/e}/pN.json']]", "/p__OP_0..1_CL_N.json", "'${some}'", "rel/pN.json",
      r"'/p\${x}N.json'", "\"/é N.json\""]
 )  # fmt: skip

@@ -94,6 +94,7 @@ def scan(data: bytes, upstream: bool, chunk: int, seed: int = 0) -> tuple[list[i
     chunk=st.sampled_from([8, 9, 13, 64, 128, 200]),
 )
 @example(tokens=[b"\xef\xbb\xbf", b"\n", b"{}"], upstream=False, chunk=8)
+@example(tokens=[b"{}\n   ", b"\xf0\x9f", b"{}\n{}\n{}\n{}\n{}\n", "é".encode()], upstream=False, chunk=8)
 @example(tokens=[b"{}\r", b"\n" * 8], upstream=False, chunk=8)
 @example(tokens=[b"{}\n", b" " * 50, b"{}", b" " * 50, b"\n{}"], upstream=False, chunk=128)
 def test_any_bytes_in_any_chunks(tokens: list[bytes], upstream: bool, chunk: int) -> None:

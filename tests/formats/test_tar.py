@@ -26,8 +26,10 @@ from formats_help import (
 
 from blendex.errors import BlendexError, Code
 from blendex.formats import tar as walker
+from blendex.formats.findings import Collector
 from blendex.formats.kinds import KINDS, build, recipe
 from blendex.formats.nemo_tar import stem_of
+from blendex.formats.tarheader import REGULAR
 
 TARS = ("nemo_tar", "wds_tar")
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
@@ -79,10 +81,18 @@ def random_tar(pick: random.Random, most: int = 12) -> bytes:
     return data
 
 
+def regular_names(data: bytes) -> list[str]:
+    """Names of the regular members, as the walk that all kinds share tells them."""
+    names: list[bytes] = []
+    walker.walk(Memory(data), Collector(), lambda batch: names.extend(m[1] for m in batch if m[2] in REGULAR))
+    return [name.decode("utf-8", "surrogateescape") for name in names]
+
+
 def agrees(data: bytes) -> bool:
     """Whether both kinds equal tarfile's rule; False where they refuse. Anything else fails."""
     members = tarfile_members(data)
     accepted = False
+    names = [info.name for info in members or () if info.isreg()]
     for kind in TARS:
         refusal = None
         try:
@@ -99,6 +109,7 @@ def agrees(data: bytes) -> bool:
             continue
         accepted = True
         assert members is not None, "accepted what tarfile does not read"
+        assert regular_names(data) == names
         assert summary.facts["members"] == len(members)
         rule = nemo_rule(members) if kind == "nemo_tar" else [info.offset for info in members[::2]]
         assert offsets == [*rule, len(data)]
@@ -194,7 +205,7 @@ def crafted(pick: random.Random) -> bytes:
                     ]
                 )
             )
-        kind = pick.choice([b"0", b"0", b"0", b"\0", b"S", b"5", b"1", b"7", b"Z"])
+        kind = pick.choice([b"0", b"0", b"0", b"\0", b"S", b"5", b"1", b"6", b"7", b"Z"])
         body = pick.choice([b"1\n0\n512\n", b"", b"2\n0\n1\n5\n"])
         patches = {} if pick.random() < 0.7 else {345: b"pre/fix"}
         if kind == b"S":
@@ -243,7 +254,12 @@ def test_few_reads_for_large_members() -> None:
 
 
 A = member("a.wav", b"x" * 600)
+MAPPED = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+ODD_SUM = bytearray(header(b"a.wav"))
+ODD_SUM[154:156] = b" 7"
 HOSTILE = {
+    "two sparse maps": pax(**MAPPED) * 2 + member("s", padded(b"1\n0\n5\n") * 2) + END,
+    "checksum and a digit": bytes(ODD_SUM) + END,
     "zero length": extended(b"0 path=a.wav\n") + A + END,
     "overlong": extended(b"9999 path=a.wav\n") + A + END,
     "huge length": extended(b"9" * 400 + b" path=a.wav\n") + A + END,

@@ -70,6 +70,7 @@ WDS = {
         {"metadata_first": (1, P, 2)},
     ),
     "empty": (member("a.wav") + member("a.json", M) + END, {"empty_member": (1, 0, 0)}),
+    "empty metadata": (member("a.wav", W) + member("a.json") + END, {"empty_member": (1, 1536, 1)}),
     "long pax": (
         pax(path=LONG + ".wav") + member("n", W) + pax(path=LONG + ".json") + member("n", M) + END,
         {"long_name": (2, 0, 0)},
@@ -99,6 +100,11 @@ def test_findings_keep_their_place_over_batches() -> None:
     stems = [f"u{i}" for i in range(1500)]
     data = b"".join(pair(stem) for stem in stems) + member("v.wav", W) + member("w.json", M) + END
     assert found("wds_tar", data) == {"mispaired": (1, 1500 * P, 3000)}
+    # A megabyte of extended header ends a batch, here between the members of a pair
+    split = pair("a") + member("b.wav", W) + pax(note="n" * 1_100_000) + member("c.json", M) + END
+    assert found("wds_tar", split) == {"mispaired": (1, P, 2), "long_name": (1, P + 1536, 3)}
+    split = pair("a") + pax(note="n" * 1_100_000) + member("b.wav", W) + member("c.json", M) + END
+    assert found("wds_tar", split) == {"mispaired": (1, P, 2), "long_name": (1, P, 2)}
     shifted = pair("a") + member("b.wav", W) * 1025 + member("b.json", M) + END
     assert found("wds_tar", shifted) == {"mispaired": (512, P, 2)}
 

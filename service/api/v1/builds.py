@@ -1,0 +1,273 @@
+"""``/v1/builds``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Query
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from blendex.builds import control, describe, submit
+from blendex.catalog import builds
+from blendex.catalog.models import RUNNING
+from blendex.errors import BlendexError, Code
+from service import lookup, text
+from service.api.v1 import schemas
+from service.bodies import hint, read_fields, read_submission
+from service.house import House, HouseOf
+from service.query import Limit, Options, Wait, refuse_unknown, submission_options
+from service.replies import Json, wants_text
+from service.watch import MOST_STREAMS, Snapshot, read
+
+router = APIRouter(prefix="/v1/builds", tags=["builds"], dependencies=[Depends(refuse_unknown)])
+
+# A shell that posts wants the path, and every further try of curl --retry is a new post: the first one waits.
+TEXT_WAIT = 20.0
+PING_SECONDS = 15
+SEND_SECONDS = 10.0
+VERSION = re.compile(r"[0-9]{1,9}")
+State = Literal["queued", "planning", "indexing", "packing", "publishing", "ready", "failed", "cancelled"]
+
+
+def links(summary: dict[str, Any]) -> dict[str, str | None]:
+    """Addresses of what belongs to a build."""
+    own = f"/v1/builds/{summary['id']}"
+    return {
+        "self": own,
+        "path": f"{own}/path",
+        "events": f"{own}/events",
+        "problems": f"{own}/problems",
+        "blend": f"{own}/blend" if summary["state"] == "ready" else None,
+        "mirror": f"/v1/mirrors/{summary['mirror']}" if summary["mirror"] else None,
+    }
+
+
+def _linked(summary: dict[str, Any]) -> dict[str, Any]:
+    return summary | {"links": links(summary)}
+
+
+def _detail(house: House, build: str) -> dict[str, Any]:
+    with house.site.work.read() as session:
+        row = lookup.get_build(session, build)
+        return _linked(describe.build_detail(house.site, session, row))
+
+
+async def read_body(request: Request, house: House, options: Options) -> submit.Submission:
+    """The submission of a request."""
+    body = await request.body()
+    kind = request.headers.get("content-type", "")
+    return await run_in_threadpool(read_submission, house.site, kind, body, options)
+
+
+@router.post(
+    "",
+    summary="Post a blend",
+    responses={
+        200: {"model": schemas.Build, "description": "Ended (after wait=), or the preview of dry_run=1."},
+        202: {"model": schemas.Build, "description": "Under way; the same blend again is the same build."},
+        503: schemas.PATH_ANSWERS[503],
+    },
+    openapi_extra=schemas.SUBMISSION,
+)
+async def post(
+    request: Request,
+    house: HouseOf,
+    options: Annotated[Options, Depends(submission_options)],
+    dry_run: Annotated[
+        bool, Query(description="Only plan: what would be read, and what is there already.")
+    ] = False,
+    wait: Annotated[
+        float | None,
+        Query(ge=0, le=60, description="Seconds to wait for its end. Text answers wait 20 s unless told."),
+    ] = None,
+) -> Response:
+    """The body is YAML, a tar of a folder (with ``main=``), or ``{"path": …}`` inside an allowed root."""
+    submission = await read_body(request, house, options)
+    try:
+        if dry_run:
+            found = await run_in_threadpool(house.previews.run, submission)
+            return Json(found.as_dict())
+        build, _ = await run_in_threadpool(submit.submit, house.site, submission)
+    except BlendexError as error:
+        raise hint(error, request, await request.body()) from None
+    house.wake()
+    location = {"Location": f"/v1/builds/{build.id}"}
+    if wants_text(request):
+        found_answer = await lookup.answer(
+            house, lambda: house.resolver.build(build.id), TEXT_WAIT if wait is None else wait
+        )
+        reply = text.path_reply(request, house.site, found_answer, text.Ask(None, None, None))
+        reply.headers["Location"] = location["Location"]
+        return reply
+    if wait:
+        await house.watch.until_ended(build.id, wait)
+    detail = await run_in_threadpool(_detail, house, build.id)
+    return Json(detail, 202 if detail["state"] in RUNNING else 200, location)
+
+
+@router.get("", summary="List builds", responses={200: {"model": schemas.Builds}})
+def page(
+    house: HouseOf,
+    before: Annotated[
+        str | None, Query(description="The id after which the page begins.", max_length=64)
+    ] = None,
+    limit: Limit = 50,
+    state: State | None = None,
+) -> Response:
+    """Newest first."""
+    with house.site.work.read() as session:
+        after = lookup.build_id(before) if before is not None else None
+        rows = builds.page(session, state=state, before=after, limit=limit)
+        found = [_linked(describe.build_summary(house.site, session, row)) for row in rows]
+    following = None
+    if len(found) == limit:
+        query = {"before": found[-1]["id"], "limit": limit} | ({"state": state} if state else {})
+        following = f"/v1/builds?{urlencode(query)}"
+    return Json({"builds": found, "next": following})
+
+
+@router.get(
+    "/{build}",
+    summary="Look at a build",
+    responses=schemas.PATH_ANSWERS | {200: {"model": schemas.Build, "content": schemas.TEXT}},
+)
+def show(request: Request, house: HouseOf, build: str) -> Response:
+    """JSON; with ``Accept: text/plain`` the answer of its ``/path``."""
+    if wants_text(request):
+        answer = house.resolver.build(lookup.build_id(build))
+        return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
+    return Json(_detail(house, build))
+
+
+@router.get("/{build}/path", summary="The path of its mirror", responses=schemas.PATH_ANSWERS)
+async def path(
+    request: Request, house: HouseOf, build: str, ask: Annotated[text.Ask, Depends(text.ask)], wait: Wait = 0
+) -> Response:
+    """One line of text for shells."""
+    known = lookup.build_id(build)
+    answer = await lookup.answer(house, lambda: house.resolver.build(known), wait)
+    return await run_in_threadpool(text.path_reply, request, house.site, answer, ask)
+
+
+@router.get("/{build}/problems", summary="All its problems")
+def problems(house: HouseOf, build: str) -> Response:
+    """Every problem that was found, not only the first ones."""
+    with house.site.work.read() as session:
+        found = describe.all_problems(session, lookup.get_build(session, build))
+    return Json({"id": build, "count": len(found), "problems": found})
+
+
+@router.get(
+    "/{build}/blend",
+    summary="Its ready blend",
+    responses=schemas.content("application/yaml", "The blend to train."),
+)
+def blend(house: HouseOf, build: str) -> Response:
+    """The posted YAML, pointing at the mirror."""
+    answer = house.resolver.build(lookup.build_id(build))
+    if answer.state == "collected":
+        raise BlendexError(Code.WRONG_STATE, "its mirror was collected.", next_step="Post the blend again.")
+    if answer.state != "ready":
+        raise BlendexError(
+            Code.WRONG_STATE,
+            f"build {build} is {answer.stage or answer.state}; it has no ready blend.",
+            next_step=f"See /v1/builds/{build}.",
+        )
+    headers = {"Cache-Control": "private, no-cache"}
+    return FileResponse(text.ready_blend(house.site, build), headers=headers, media_type="application/yaml")
+
+
+def _now(house: House, build: str) -> Snapshot:
+    with house.site.work.read() as session:
+        lookup.get_build(session, build)
+        snapshot = read(house.site, session, build)
+    assert snapshot is not None
+    return snapshot
+
+
+@router.get(
+    "/{build}/events",
+    summary="Follow a build",
+    responses=schemas.content("text/event-stream", "Its state whenever it changed, until it ended.")
+    | {204: {"description": "It ended, and the caller has seen how."}},
+)
+async def events(
+    house: HouseOf,
+    build: str,
+    last_event_id: Annotated[
+        str | None, Header(description="The version seen last: only what is newer is sent.")
+    ] = None,
+) -> Response:
+    """Server-sent events: the state of now with its version as id, never a history."""
+    now = await run_in_threadpool(_now, house, build)
+    seen = int(last_event_id) if last_event_id is not None and VERSION.fullmatch(last_event_id) else None
+    if now.ended and seen == now.version:
+        return Response(status_code=204)  # tells an EventSource to stop coming back
+    if house.watch.streams >= MOST_STREAMS:
+        raise BlendexError(
+            Code.BUSY, "too many streams are open.", next_step="Ask for the build every few seconds."
+        )
+
+    async def stream() -> AsyncIterator[ServerSentEvent]:
+        house.watch.streams += 1
+        try:
+            async with aclosing(house.watch.follow(build, seen)) as states:
+                async for state in states:
+                    data = orjson.dumps(_linked(state.summary)).decode()
+                    yield ServerSentEvent(data, event="build", id=str(state.version), retry=2000)
+        finally:
+            house.watch.streams -= 1
+
+    return EventSourceResponse(stream(), ping=PING_SECONDS, send_timeout=SEND_SECONDS)
+
+
+def _after(house: House, build: str) -> Response:
+    house.wake()
+    return Json(_detail(house, build))
+
+
+@router.post("/{build}/cancel", summary="Cancel a build", responses={200: {"model": schemas.Build}})
+def cancel(house: HouseOf, build: str) -> Response:
+    """Withdraw it; what others wait for goes on."""
+    control.cancel(house.site, lookup.build_id(build))
+    return _after(house, build)
+
+
+@router.post(
+    "/{build}/retry", summary="Retry a failed or cancelled build", responses={200: {"model": schemas.Build}}
+)
+def retry(house: HouseOf, build: str) -> Response:
+    """What was done is found, not done twice."""
+    control.retry(house.site, lookup.build_id(build))
+    return _after(house, build)
+
+
+@router.post(
+    "/{build}/accept",
+    summary="Publish without the bad entries",
+    responses={200: {"model": schemas.Build}},
+    openapi_extra=schemas.json_body((), ("why", "who"), {"why": "shard 17 is lost", "who": "ada"}),
+)
+async def accept(
+    request: Request,
+    house: HouseOf,
+    build: str,
+    why: Annotated[str | None, Query(max_length=4000)] = None,
+    who: Annotated[str | None, Query(max_length=4000)] = None,
+) -> Response:
+    """Leave the entries with problems out; the receipt keeps reason and person (body or query)."""
+    fields = await read_fields(request, ("why", "who"))
+    if (why is not None and "why" in fields) or (who is not None and "who" in fields):
+        raise BlendexError(Code.BAD_REQUEST, "body and query say the same twice.", next_step="Say it once.")
+    reason = fields.get("why", why or "")
+    person = fields.get("who", who or "") or house.site.settings.owner
+    await run_in_threadpool(control.accept, house.site, lookup.build_id(build), who=person, why=reason)
+    return await run_in_threadpool(_after, house, build)

@@ -1,0 +1,208 @@
+"""Shapes and examples for the API's description."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ID = "0bc8k2v9q7x4m1n5t3r6w0z8yd"
+KEY = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+
+class Problem(BaseModel):
+    """RFC 9457, with a code from a closed list and what to do next."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["urn:blendex:error:unknown_type"])
+    title: str = Field(examples=["Unknown type"])
+    status: int = Field(examples=[422])
+    code: str = Field(examples=["unknown_type"])
+    detail: str
+    file: str | None = None
+    line: int | None = None
+    byte: int | None = None
+    next_step: str | None = None
+    instance: str
+
+
+class BuildLinks(BaseModel):
+    """Addresses of what belongs to a build; null for what is not there yet."""
+
+    self: str
+    path: str
+    events: str
+    problems: str
+    blend: str | None
+    mirror: str | None
+
+
+class Build(BaseModel):
+    """A build, flat enough for ``jq -r .path``."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "id": ID,
+                    "state": "ready",
+                    "path": f"/data/blendex/mirrors/{KEY}",
+                    "mirror": KEY,
+                    "sources": 17,
+                    "done": 17,
+                    "reused": 0,
+                    "eta_seconds": None,
+                    "error": None,
+                    "names": ["granary-v3"],
+                    "version": 7,
+                    "links": {
+                        "self": f"/v1/builds/{ID}",
+                        "path": f"/v1/builds/{ID}/path",
+                        "events": f"/v1/builds/{ID}/events",
+                        "problems": f"/v1/builds/{ID}/problems",
+                        "blend": f"/v1/builds/{ID}/blend",
+                        "mirror": f"/v1/mirrors/{KEY}",
+                    },
+                }
+            ]
+        },
+    )
+
+    id: str
+    state: str
+    path: str | None
+    links: BuildLinks
+
+
+class Builds(BaseModel):
+    """A page of builds, newest first; ``next`` is the address of the following one."""
+
+    builds: list[Build]
+    next: str | None
+
+
+class Preview(BaseModel):
+    """What a submission would come to."""
+
+    model_config = ConfigDict(extra="allow")
+
+    sources: int
+    bytes: int
+    reused: int
+    mirror: str | None
+    path: str | None
+
+
+class Mirror(BaseModel):
+    """A mirror."""
+
+    model_config = ConfigDict(extra="allow")
+
+    key: str
+    state: str
+    path: str | None
+    links: dict[str, str]
+
+
+class Mirrors(BaseModel):
+    """A page of mirrors, newest first."""
+
+    mirrors: list[Mirror]
+    next: str | None
+
+
+class Name(BaseModel):
+    """A name and where it points."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    build: str
+    path: str | None
+    links: dict[str, str]
+
+
+class Names(BaseModel):
+    """A page of names, in order."""
+
+    names: list[Name]
+    next: str | None
+
+
+TEXT: dict[str, Any] = {
+    "text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}
+}
+
+
+def _problem(description: str, *, text: bool = True) -> dict[str, Any]:
+    shape = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {"description": description, "content": shape | (TEXT if text else {})}
+
+
+#: what an address that answers "where is it?" may say
+PATH_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Ready: exactly one line, the absolute path (or shell lines, by format).",
+        "content": TEXT | {"application/json": {"schema": {"type": "object"}}},
+    },
+    304: {"description": "Unchanged, by If-None-Match."},
+    409: _problem("Failed, cancelled, or not the expected mirror."),
+    410: _problem("Collected; post the blend again."),
+    503: _problem("Building; Retry-After says when to ask again."),
+}
+
+BLEND = """\
+- type: nemo_tarred
+  manifest_filepath: ${data_blend_dir}/nemo_tarred/manifest__OP_0..3_CL_.json
+  tarred_audio_filepaths: ${data_blend_dir}/nemo_tarred/audio__OP_0..3_CL_.tar
+  weight: 0.4
+- type: lhotse_shar
+  shar_path: ${data_blend_dir}/shar
+  weight: 0.6
+"""
+
+#: the body of a submission
+SUBMISSION: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/yaml": {
+                "schema": {"type": "string"},
+                "examples": {"a list of entries": {"value": BLEND}},
+            },
+            "application/x-tar": {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"path": {"type": "string"}},
+                    "required": ["path"],
+                    "additionalProperties": False,
+                },
+                "examples": {
+                    "a blend inside an allowed root": {"value": {"path": "/data/blends/granary.yaml"}}
+                },
+            },
+        },
+    }
+}
+
+
+def json_body(
+    required: tuple[str, ...], optional: tuple[str, ...], example: dict[str, str]
+) -> dict[str, Any]:
+    """The description of a small JSON body."""
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in (*required, *optional)},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    content = {"application/json": {"schema": schema, "example": example}}
+    return {"requestBody": {"required": bool(required), "content": content}}
+
+
+def content(kind: str, description: str) -> dict[int | str, dict[str, Any]]:
+    """An answer that is no JSON of ours."""
+    return {200: {"description": description, "content": {kind: {"schema": {"type": "string"}}}}}

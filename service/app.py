@@ -1,0 +1,63 @@
+"""The app: endpoints over one opened site. Whoever calls ``create_app`` owns site, runner and claim loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from blendex import __version__
+from blendex.builds.resolve import Resolver
+from blendex.builds.site import Site
+from blendex.runtime.slots import Runner
+from service import docs, health, problems
+from service.api.v1 import builds, mirrors, names
+from service.edge import Edge
+from service.house import House
+from service.limits import BodyLimit
+from service.previews import Previews
+from service.watch import MOST_WAITERS, Watch
+
+
+def create_app(
+    site: Site,
+    previews: Runner,
+    wake: Callable[[], None],
+    *,
+    alive: Callable[[], bool] = lambda: True,
+    most_waiters: int = MOST_WAITERS,
+) -> FastAPI:
+    """The service over ``site``.
+
+    Args:
+        site: root and catalog.
+        previews: a runner of one slot that nobody else uses.
+        wake: called after work was written to the catalog, so that nobody waits for a poll.
+        alive: whether the claim loop runs; asked by ``/readyz``.
+        most_waiters: requests that may wait for a build at one time.
+    """
+    house = House(site, Previews(site, previews), wake, alive, Resolver(site), Watch(site, most_waiters))
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        await house.watch.close()
+
+    app = FastAPI(
+        title="Blendex",
+        version=__version__,
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+    app.state.house = house
+    problems.install(app)
+    for router in (builds.router, mirrors.router, names.router, health.router):
+        app.include_router(router)
+    docs.install(app)
+    app.add_middleware(BodyLimit, submission=site.settings.max_submission_bytes)
+    app.add_middleware(Edge)
+    return app

@@ -1,0 +1,60 @@
+"""``/healthz`` and ``/readyz``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from fastapi import APIRouter, Depends
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.responses import Response
+
+from blendex.catalog import states
+from blendex.storage.root import create
+from service.house import House, HouseOf
+from service.query import refuse_unknown
+from service.replies import Json
+
+router = APIRouter(tags=["health"], dependencies=[Depends(refuse_unknown)])
+
+
+@router.get("/healthz", summary="Is the process alive?")
+async def healthz() -> Response:
+    """Touches nothing: a probe that fails restarts the process, which mends no database."""
+    return Json({"alive": True})
+
+
+@router.get(
+    "/readyz", summary="Can it do its work?", responses={503: {"description": "Not now; the body says why."}}
+)
+def readyz(house: HouseOf) -> Response:
+    """Asks the database, writes to the root, looks after the claim loop."""
+    checks = {
+        "database": _database(house),
+        "root": _root(house),
+        "work": "" if house.alive() else "has stopped",
+    }
+    ready = not any(checks.values())
+    words = {name: reason or "ok" for name, reason in checks.items()}
+    return Json({"ready": ready, **words}, 200 if ready else 503)
+
+
+def _database(house: House) -> str:
+    try:
+        with house.site.work.read() as session:
+            states.running_builds(session)
+    except SQLAlchemyError as error:
+        return f"does not answer ({type(error).__name__})"
+    return ""
+
+
+def _root(house: House) -> str:
+    probe = os.path.join(house.site.root.path, "staging", f".probe-{os.urandom(8).hex()}")
+    try:
+        create(probe, b"")
+    except OSError as error:
+        return f"cannot be written ({error.strerror})"
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(probe)
+    return ""
