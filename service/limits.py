@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from starlette.datastructures import Headers
@@ -13,11 +14,43 @@ from service.problems import reply
 
 # Bodies that are not submissions hold a name, a reason, an id.
 SMALL_BODY = 64 * 1024
+# What is still read, and thrown away, of a body that was refused.
+DRAIN_BYTES = 64 * 2**20
+DRAIN_SECONDS = 5.0
 SUBMISSIONS = ("/v1/builds", "/v1/mirrors/resolve")
 
 
 class _TooLargeError(Exception):
     """The body went over its limit; never leaves this module."""
+
+
+class _Drained:
+    """Sends an answer, and ends it only when the client has stopped sending.
+
+    A connection that is closed with unread bytes is reset, and the client may never see the answer.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        await self._send({**message, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._drain()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _drain(self) -> None:
+        left = DRAIN_BYTES
+        while left > 0:
+            message = await self._receive()
+            left -= len(message.get("body", b""))
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
 
 
 class BodyLimit:
@@ -71,4 +104,5 @@ class BodyLimit:
                 if limit != SMALL_BODY
                 else "Send only what /docs names.",
             )
-            await reply(Request(scope), error, headers={"Connection": "close"})(scope, receive, send)
+            answer = reply(Request(scope), error, headers={"Connection": "close"})
+            await answer(scope, receive, _Drained(receive, send))

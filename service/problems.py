@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from blendex.errors import BlendexError, Code
 from service.replies import ProblemJson, retry_after, text_reply, wants_text
@@ -144,7 +145,19 @@ def _http(request: Request, error: Exception) -> Response:
         )
     else:
         answer = BlendexError(Code.BAD_REQUEST, str(error.detail), next_step="See /docs.")
-    return reply(request, answer, status=error.status_code, headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = _allowed(request)
+    return reply(request, answer, status=error.status_code, headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """Every method of an address; the router itself names those of the first route that matches."""
+    methods: set[str] = set()
+    for template, operations in request.app.openapi()["paths"].items():
+        if compile_path(template)[0].match(request.url.path):
+            methods |= {method.upper() for method in operations}
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods)) or "GET, HEAD"
 
 
 def _known(request: Request, error: Exception) -> Response:

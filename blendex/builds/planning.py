@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +63,11 @@ def call(site: Site, session: Session, unit: Unit) -> Call | None:
     return Call("blendex.units.plan:run", arguments, unit.memory, site.settings.unit_seconds)
 
 
-def rows_of(outcome: Outcome) -> list[Row]:
-    """The sources that a plan reported, sorted by (kind, path)."""
-    return [Row(*row) for part in outcome.progress for row in part["rows"]]
+def chunks_of(outcome: Outcome) -> Iterator[list[Row]]:
+    """The sources that a plan reported, sorted by (kind, path), a few thousand at a time; each chunk is let go."""
+    outcome.progress.reverse()
+    while outcome.progress:
+        yield [Row(*row) for row in outcome.progress.pop()["rows"]]
 
 
 def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[str, str], sources.Known]:
@@ -117,7 +119,7 @@ def _entry_failures(problems: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [item for item in problems if item["scope"] == "entry"]
 
 
-def _store_datasets(session: Session, build: str, plan: dict[str, Any], rows: list[Row]) -> None:
+def _store_datasets(session: Session, build: str, plan: dict[str, Any], members: list[tuple[str, str]]) -> None:
     described = []
     for position, dataset in enumerate(plan["datasets"]):
         numbers = sorted(
@@ -128,13 +130,13 @@ def _store_datasets(session: Session, build: str, plan: dict[str, Any], rows: li
                 for number in range(start, start + length)
             }
         )
-        members = blobs.pack_list((rows[number].kind, rows[number].path) for number in numbers)
+        packed = blobs.pack_list(members[number] for number in numbers)
         described.append(
             {
                 "position": position,
                 "name": dataset["name"],
                 "type": dataset["type"],
-                "list_hash": blobs.put(session, members),
+                "list_hash": blobs.put(session, packed),
                 "sources": len(numbers),
             }
         )
@@ -180,7 +182,6 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
     """Take over what a plan found."""
     assert outcome.result is not None
     plan = outcome.result
-    rows = rows_of(outcome)
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
             return
@@ -188,16 +189,20 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
         if build is None or build.state != "planning":
             return
         compat = build.options["compat"]
-        known = look_up(session, rows, compat)
-        needed = [row for row in rows if not fresh(row, known.get((row.address, recipe(row.kind, compat))))]
+        members: list[tuple[str, str]] = []
+        needed: list[Row] = []
+        for rows in chunks_of(outcome):
+            known = look_up(session, rows, compat)
+            needed += [row for row in rows if not fresh(row, known.get((row.address, recipe(row.kind, compat))))]
+            members += [(row.kind, row.path) for row in rows]
         entry_failures = _entry_failures(plan["problems"])
-        _store_datasets(session, build.id, plan, rows)
+        _store_datasets(session, build.id, plan, members)
         slim = {key: plan[key] for key in ("datasets", "warnings", "entries")}
         values = {
             "plan": blobs.put_json(session, slim),
             "problems": blobs.put_json(session, plan["problems"]),
-            "sources": len(rows),
-            "reused": len(rows) - len(needed),
+            "sources": len(members),
+            "reused": len(members) - len(needed),
             "bytes": plan["bytes"],
         }
         if entry_failures and build.options["on_bad"] == "fail":

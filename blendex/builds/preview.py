@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from blendex.builds.planning import Row, fresh, look_up, plan_arguments, rows_of
+from blendex.builds.planning import Row, fresh, look_up, plan_arguments, chunks_of
 from blendex.builds.site import Site
 from blendex.builds.submit import PLAN_MEMORY, Submission, gather
 from blendex.catalog import mirrors
@@ -49,7 +50,7 @@ class Preview:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def _run(site: Site, runner: Runner, submission: Submission) -> tuple[dict[str, Any], list[Row]]:
+def _run(site: Site, runner: Runner, submission: Submission) -> tuple[dict[str, Any], Iterator[list[Row]]]:
     arguments = plan_arguments(site, gather(site, submission), submission.file)
     if runner.free() < 1:
         raise BlendexError(
@@ -63,7 +64,7 @@ def _run(site: Site, runner: Runner, submission: Submission) -> tuple[dict[str, 
         raise BlendexError(
             Code.CHILD_DIED, f"planning was stopped ({outcome.cause}).", next_step="Ask again; see the log."
         )
-    return outcome.result, rows_of(outcome)
+    return outcome.result, chunks_of(outcome)
 
 
 def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
@@ -77,38 +78,43 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
     Raises:
         BlendexError: the text cannot be read, or the child died.
     """
-    plan, rows = _run(site, runner, submission)
+    plan, chunks = _run(site, runner, submission)
     keys = KeyMaker()
     reused = 0
     missing: list[str] = []
-    read_bytes = requests = 0
+    read_bytes = 0
     judged_bad: list[str] = []
+    count = sidecar_bytes = 0
+    folders: set[str] = set()
     with site.work.read() as session:
-        known = look_up(session, rows, submission.compat)
-        for row in rows:
-            name = recipe(row.kind, submission.compat)
-            item = known.get((row.address, name))
-            if item is None or not fresh(row, item):
-                missing.append(row.path)
-                read_bytes += row.cost
-                requests += 1
-                continue
-            reused += 1
-            if refusing([Finding.from_dict(finding) for finding in item.findings], frozenset(submission.allow)):
-                judged_bad.append(row.path)
-            keys.add(row.kind, row.path, name, item.strength, item.content_hash)
-        key = keys.key() if rows and not missing and not judged_bad and not plan["problems"] else None
+        for rows in chunks:
+            known = look_up(session, rows, submission.compat)
+            for row in rows:
+                count += 1
+                folders.add(os.path.dirname(row.path))
+                sidecar_bytes += 8 + row.size // SIDECAR_SHARE if row.kind == "jsonl" else 0
+                name = recipe(row.kind, submission.compat)
+                item = known.get((row.address, name))
+                if item is None or not fresh(row, item):
+                    missing.append(row.path)
+                    read_bytes += row.cost
+                    continue
+                reused += 1
+                if refusing([Finding.from_dict(finding) for finding in item.findings], frozenset(submission.allow)):
+                    judged_bad.append(row.path)
+                keys.add(row.kind, row.path, name, item.strength, item.content_hash)
+        key = keys.key() if count and not missing and not judged_bad and not plan["problems"] else None
         if key is not None and (mirrors.get(session, key) is None or not os.path.isdir(site.root.mirror(key))):
             key = None
-    folders = {os.path.dirname(row.path) for row in rows}
+    requests = len(missing)
     return Preview(
-        sources=len(rows),
+        sources=count,
         bytes=plan["bytes"],
         reused=reused,
         read_bytes=read_bytes,
         requests=requests,
-        inodes=0 if key else len(rows) + len(folders) + 4,
-        sidecar_bytes=0 if key else sum(8 + row.size // SIDECAR_SHARE for row in rows if row.kind == "jsonl"),
+        inodes=0 if key else count + len(folders) + 4,
+        sidecar_bytes=0 if key else sidecar_bytes,
         memory_mb=site.settings.slots * site.settings.unit_memory_mb if missing else PLAN_MEMORY // 2**20,
         minutes=round(
             (read_bytes / READ_BYTES_PER_SECOND + requests * SECONDS_PER_SOURCE) / site.settings.slots / 60, 3

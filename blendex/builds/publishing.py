@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -29,6 +30,7 @@ from blendex.units.stage import JOB_FIELDS, read_job
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
 MOST_REPLANS = 5
 MOST_ATTEMPTS = 3
+CHUNK = 4096
 
 
 class Replan(Exception):
@@ -40,7 +42,6 @@ class Judged:
     """What is published and what is not."""
 
     rows: list[tuple[str, str]]  # (kind, path), sorted, all that were planned
-    known: dict[tuple[str, str], sources.Known]  # by (kind, path)
     problems: list[dict[str, Any]] = field(default_factory=list)
     excluded: list[dict[str, Any]] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # row numbers that go into the mirror
@@ -81,19 +82,9 @@ def judge(session: Session, build: Build, world: World) -> Judged:
             for member in blobs.unpack_list(blobs.get(session, dataset.list_hash))
         }
     )
-    compat = build.options["compat"]
-    by_recipe: dict[str, dict[str, list[tuple[str, str]]]] = {}
-    for kind, path in rows:
-        members = by_recipe.setdefault(recipe(kind, compat), {})
-        members.setdefault(world.address(path), []).append((kind, path))
-    judged = Judged(rows, {})
-    for name, members in by_recipe.items():
-        for item in sources.known(session, name, list(members)):
-            for row in members[item.address]:
-                judged.known[row] = item
+    judged = Judged(rows)
     leaves = [leaf for dataset in plan["datasets"] for leaf in dataset["leaves"]]
-    allow = frozenset(build.options["allow"])
-    bad = _bad_rows(judged, allow)
+    bad = _bad_rows(session, build, world, judged)
     bad_leaves: dict[tuple[Any, ...], dict[str, Any]] = {}
     for item in blobs.get_json(session, build.problems):
         judged.problems.append(item)
@@ -118,24 +109,47 @@ def judge(session: Session, build: Build, world: World) -> Judged:
     return judged
 
 
-def _bad_rows(judged: Judged, allow: frozenset[str]) -> dict[int, dict[str, Any]]:
+def _known(
+    session: Session, build: Build, world: World, rows: list[tuple[str, str]], numbers: Iterable[int]
+) -> Iterator[tuple[int, sources.Known | None]]:
+    """What the catalog knows of some rows, in order, a few thousand at a time: never of all at once."""
+    compat = build.options["compat"]
+    numbers = iter(numbers)
+    while part := list(islice(numbers, CHUNK)):
+        places = [(recipe(rows[number][0], compat), world.address(rows[number][1])) for number in part]
+        wanted: dict[str, list[str]] = {}
+        for name, address in places:
+            wanted.setdefault(name, []).append(address)
+        found = {
+            (name, item.address): item
+            for name, addresses in wanted.items()
+            for item in sources.known(session, name, addresses)
+        }
+        for number, place in zip(part, places, strict=True):
+            yield number, found.get(place)
+
+
+def _bad_rows(session: Session, build: Build, world: World, judged: Judged) -> dict[int, dict[str, Any]]:
+    allow = frozenset(build.options["allow"])
     bad: dict[int, dict[str, Any]] = {}
-    for number, row in enumerate(judged.rows):
-        known = judged.known.get(row)
+    for number, known in _known(session, build, world, judged.rows, range(len(judged.rows))):
+        path = judged.rows[number][1]
         if known is None or (not known.has_content and known.error is None):
-            raise Replan(row[1])
+            raise Replan(path)
         if known.error is not None:
-            bad[number] = known.error | {"file": row[1]}
-        elif refused := refusing([Finding.from_dict(item) for item in known.findings], allow):
-            bad[number] = _refused(row[1], refused)
+            bad[number] = known.error | {"file": path}
+        elif known.findings and (
+            refused := refusing([Finding.from_dict(item) for item in known.findings], allow)
+        ):
+            bad[number] = _refused(path, refused)
     return bad
 
 
-def _job_lines(judged: Judged, compat: str, keys: KeyMaker) -> Iterator[bytes]:
-    for number, (kind, path) in enumerate(judged.rows):
-        if number not in judged.kept:
-            continue
-        known = judged.known[kind, path]
+def _job_lines(session: Session, build: Build, world: World, judged: Judged, keys: KeyMaker) -> Iterator[bytes]:
+    compat = build.options["compat"]
+    for number, known in _known(session, build, world, judged.rows, sorted(judged.kept)):
+        kind, path = judged.rows[number]
+        assert known is not None  # one transaction judges and writes
         name = recipe(kind, compat)
         keys.add(kind, path, name, known.strength, known.content_hash)
         values = {
@@ -157,8 +171,9 @@ def call(site: Site, session: Session, unit: Unit) -> Call | None:
     if build is None or build.state != "publishing":
         return None
     submission = load_submission(session, build)
+    world = World.from_dict(submission["world"])
     try:
-        judged = judge(session, build, World.from_dict(submission["world"]))
+        judged = judge(session, build, world)
     except Replan:
         replan(session, build, [])
         return None
@@ -179,7 +194,7 @@ def call(site: Site, session: Session, unit: Unit) -> Call | None:
     keys = KeyMaker()
     job = _job_path(site, unit)
     with open(job, "xb") as file:
-        file.writelines(_job_lines(judged, build.options["compat"], keys))
+        file.writelines(_job_lines(session, build, world, judged, keys))
     checked_at = round(states.now(session), 3)
     arguments = submission | {
         "root": site.root.path,

@@ -77,7 +77,7 @@ def gather(site: Site, submission: Submission) -> dict[str, Any]:
     submission.check()
     limits = Limits(paths=site.settings.max_sources)
     storage = LocalStorage(site.roots)
-    reader = FolderReader(storage, submission.world, dict(submission.nested), limits.bytes)
+    reader = FolderReader(storage, submission.nested, limits.bytes)
     nested = dict(submission.nested) | nested_files(
         submission.text, submission.file, submission.world, reader, limits
     )

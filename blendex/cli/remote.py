@@ -76,7 +76,7 @@ class RemoteClient:
     def _nested(self, submission: Submission) -> dict[str, bytes]:
         """Nested blends that lie beside the blend here, and so travel with it."""
         limits = Limits()
-        reader = FolderReader(LocalStorage(("/",)), submission.world, {}, limits.bytes)
+        reader = FolderReader(LocalStorage(("/",)), {}, limits.bytes)
         found = nested_files(submission.text, submission.file, submission.world, reader, limits)
         folder = os.path.dirname(submission.file) + "/"
         return {path: text for path, text in found.items() if os.path.abspath(path).startswith(folder)}

@@ -95,7 +95,7 @@ def plain(headers: NDArray[np.uint8]) -> NDArray[np.bool_]:
     total = headers.sum(axis=1, dtype=np.uint32) + 8 * 0x20 - stored.sum(axis=1, dtype=np.uint32)
     good: NDArray[np.bool_] = (digits - 48.0) @ _OCTAL == total
     _without(good, _CLASS.take(digits) != 1)
-    good &= (stored[:, 6] == 0) | ((stored[:, 6] == 0x20) & (_CLASS.take(stored[:, 7]) == 0))
+    _without(good, _CLASS.take(stored[:, 6:7]) != 0)
     for start, end, inside in _FIELDS:
         field = headers[:, start:end]
         kind = _CLASS.take(field)

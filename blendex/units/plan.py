@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
@@ -20,36 +20,35 @@ STAT_BATCH = 64
 
 
 class FolderReader:
-    """Nested files and folders of a blend, read through the submission's world inside the allowed roots.
+    """Nested files and folders of a blend, by address, inside the allowed roots.
 
     Nested texts that came with the submission win over the disk: a build means what was posted.
     """
 
-    def __init__(self, storage: LocalStorage, world: World, nested: dict[str, bytes], limit: int) -> None:
+    def __init__(self, storage: LocalStorage, nested: Mapping[str, bytes], limit: int) -> None:
         self._storage = storage
-        self._world = world
         self._nested = nested
         self._limit = limit
 
-    def read(self, path: str) -> bytes:
+    def read(self, address: str) -> bytes:
         """A nested blend."""
-        if path in self._nested:
-            return self._nested[path]
+        if address in self._nested:
+            return self._nested[address]
         try:
-            return self._storage.read(self._world.address(path), self._limit)
+            return self._storage.read(address, self._limit)
         except BlendexError as error:
             if error.code is Code.SOURCE_MISSING:
                 raise BlendexError(
                     Code.NESTED_MISSING,
                     "this nested blend does not exist.",
-                    file=path,
+                    file=address,
                     next_step="Check the path; a relative one is looked for beside the file that names it.",
                 ) from error
             raise
 
-    def list(self, path: str) -> list[tuple[str, bool]]:
+    def list(self, address: str) -> list[tuple[str, bool]]:
         """Names in a folder, with whether each is a folder."""
-        return self._storage.list(self._world.address(path))
+        return self._storage.list(address)
 
 
 def limits_of(arguments: dict[str, Any]) -> Limits:
@@ -147,7 +146,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     storage = LocalStorage(arguments["roots"], arguments["root"])
     nested = {path: text.encode() for path, text in arguments["nested"].items()}
     limits = limits_of(arguments)
-    reader = FolderReader(storage, world, nested, limits.bytes)
+    reader = FolderReader(storage, nested, limits.bytes)
     found: Discovery = discover(arguments["text"].encode(), arguments["file"], world, reader, limits)
 
     leaves = [leaf for dataset in found.datasets for leaf in dataset.leaves]

@@ -332,7 +332,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     world = World.from_dict(arguments["world"])
     nested = {path: text.encode() for path, text in arguments["nested"].items()}
     limits = limits_of(arguments)
-    reader = FolderReader(LocalStorage(arguments["roots"]), world, nested, limits.bytes)
+    reader = FolderReader(LocalStorage(arguments["roots"]), nested, limits.bytes)
     blend = ready_blend(
         arguments["text"].encode(),
         arguments["file"],

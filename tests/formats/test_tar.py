@@ -209,7 +209,7 @@ def crafted(pick: random.Random) -> bytes:
         body = pick.choice([b"1\n0\n512\n", b"", b"2\n0\n1\n5\n"])
         patches = {} if pick.random() < 0.7 else {345: b"pre/fix"}
         if kind == b"S":
-            patches = {386: b"%011o\0%011o\0" % (0, 0), 483: b"%011o\0" % size}
+            patches = {386: b"%011o\0%011o\0" % (0, 0), 483: b"%011o\0" % size, **patches}
         parts.append(
             member(
                 pick.choice(["a.wav", "b/", "c.d.e"]), padded(body)[:512] + b"d" * size, kind, patches=patches
@@ -410,6 +410,13 @@ def test_recipes() -> None:
 def test_a_sidecar_is_written_in_pieces() -> None:
     data = gen.tar([(f"{i}.wav", b"") for i in range(3 * walker.BATCH)])
     pieces: list[bytes] = []
+    long: list[bytes | memoryview] = []
     build("nemo_tar", Memory(data), lambda piece: pieces.append(bytes(piece)))
     assert len(pieces) > 3
+    build(
+        "wds_tar",
+        Memory(b"".join([pax(note="n" * 1_100_000) + A] * 4) + END),
+        lambda piece: long.append(piece),
+    )
+    assert len(long) == 3  # and megabytes of extended headers do not wait for a batch to be full
     assert unpack(b"".join(pieces)) == [*range(0, 512 * 3 * walker.BATCH, 512), len(data)]

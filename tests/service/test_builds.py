@@ -1,0 +1,147 @@
+"""Builds after they were posted: lists, problems, cancel, retry, accept, events."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from blendex.catalog import states
+from tests.service.conftest import Service
+from tests.support import corpus
+
+
+def test_pages(service: Service, ready: dict[str, Any], shards: tuple[str, Path]) -> None:
+    service.built(shards[0])
+    seen: list[str] = []
+    following: str | None = "/v1/builds?limit=1"
+    while following and len(seen) < 100:
+        page = service.http.get(following).json()
+        seen += [build["id"] for build in page["builds"]]
+        following = page["next"]
+    assert seen == sorted(set(seen), reverse=True)
+    assert ready["id"] in seen
+    failed = service.http.get("/v1/builds?state=failed").json()["builds"]
+    assert all(build["state"] == "failed" for build in failed)
+    for query in ("state=done", "limit=0", "limit=201", "limit=x", "after=a"):
+        assert service.http.get(f"/v1/builds?{query}").status_code == 400
+    assert service.http.get("/v1/builds?before=..").status_code == 404
+
+
+def test_bad_file_then_accept(service: Service, shards: tuple[str, Path]) -> None:
+    blend, folder = shards
+    bad = corpus.put(folder / "bad.json", b'{"audio_filepath": "a.wav", "duration": 1}\n{"half": ')
+    blend += f"- type: nemo\n  manifest_filepath: {bad}\n  weight: 0.5\n"
+    build = service.built(blend)
+    assert build["state"] == "failed"
+    own = f"/v1/builds/{build['id']}"
+    told = service.http.get(f"{own}/problems").json()
+    assert told["count"] == len(told["problems"]) >= 1
+    assert str(bad) in json.dumps(told)
+    assert service.http.post(f"{own}/accept").status_code == 400
+    assert service.http.post(f"{own}/accept", json={"reason": "x"}).status_code == 400
+    assert service.http.post(f"{own}/accept?why=a", json={"why": "b"}).status_code == 400
+    accepted = service.http.post(f"{own}/accept", json={"why": "half a line", "who": "ada"})
+    assert accepted.status_code == 200, accepted.text
+    answer = service.http.get(f"{own}/path?wait=60")
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["x-mirror-excluded"] == "1"
+    shown = service.http.get(own).json()
+    assert (shown["excluded"][0]["by"], shown["excluded"][0]["why"]) == ("ada", "half a line")
+    assert str(bad) not in service.http.get(f"{own}/blend").text
+    receipt = service.http.get(f"{shown['links']['mirror']}/receipt").json()
+    assert receipt["excluded"][0]["by"] == "ada"
+    assert service.http.post(f"{own}/accept?why=again").status_code == 409
+
+
+def test_bad_file_then_retry(service: Service, shards: tuple[str, Path]) -> None:
+    blend, folder = shards
+    bad = corpus.put(folder / "bad.json", b"no json\n")
+    blend += f"- type: nemo\n  manifest_filepath: {bad}\n"
+    build = service.built(blend)
+    assert build["state"] == "failed"
+    corpus.put(bad, corpus.manifest(3))
+    retried = service.http.post(f"/v1/builds/{build['id']}/retry")
+    assert retried.status_code == 200
+    assert service.http.get(f"/v1/builds/{build['id']}/path?wait=60").status_code == 200
+    again = service.http.post(f"/v1/builds/{build['id']}/retry")
+    assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
+    excluded = service.built(blend.replace("bad.json", "none.json"), on_bad="exclude")
+    assert (excluded["state"], len(excluded["excluded"])) == ("ready", 1)
+
+
+def test_cancel(idle: Service, blend: str) -> None:
+    build = idle.post(blend + "# to be cancelled\n")
+    own = f"/v1/builds/{build['id']}"
+    assert idle.http.post(f"{own}/retry").status_code == 409
+    for _ in range(2):
+        assert idle.http.post(f"{own}/cancel").json()["state"] == "cancelled"
+    assert idle.http.post(f"{own}/retry").json()["state"] == "queued"
+    assert idle.http.get(f"{own}/blend").status_code == 409
+    for action in ("cancel", "retry", "accept?why=x"):
+        assert idle.http.post(f"/v1/builds/{'0' * 26}/{action}").status_code == 404
+
+
+@contextmanager
+def streaming(service: Service, build: str, **headers: str) -> Iterator[Iterator[dict[str, Any]]]:
+    with service.http.stream("GET", f"/v1/builds/{build}/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["x-accel-buffering"] == "no"
+
+        def events() -> Iterator[dict[str, Any]]:
+            event: dict[str, Any] = {}
+            for line in answer.iter_lines():
+                name, _, value = line.partition(": ")
+                if not line and "data" in event:
+                    yield event | json.loads(event["data"])
+                    event = {}
+                elif name:
+                    event[name] = value
+
+        yield events()
+
+
+def test_events_until_the_end(service: Service, shards: tuple[str, Path]) -> None:
+    build = service.post(shards[0])
+    with streaming(service, build["id"]) as events:
+        seen = list(events)
+    assert seen[-1]["state"] == "ready"
+    assert seen[-1]["path"]
+    assert seen[-1]["links"]["mirror"]
+    versions = (
+        [int(event["id"]) for event in seen] if seen[0]["id"].isdigit() else [e["version"] for e in seen]
+    )
+    assert versions == sorted(set(versions))
+    last = str(seen[-1]["version"])
+    done = service.http.get(f"/v1/builds/{build['id']}/events", headers={"Last-Event-ID": last})
+    assert done.status_code == 204
+    with streaming(service, build["id"], **{"Last-Event-ID": "0" * 9}) as events:
+        assert [event["state"] for event in events] == ["ready"]
+    assert service.http.get(f"/v1/builds/{'0' * 26}/events").status_code == 404
+
+
+def test_events_resume(idle: Service, blend: str) -> None:
+    build = idle.post(blend + "# followed\n")["id"]
+    with streaming(idle, build) as events:
+        first = next(events)
+    assert (first["state"], first["event"]) == ("queued", "build")
+
+    def change() -> None:
+        time.sleep(0.5)
+        with idle.site.work.write() as session:
+            states.move_build(session, build, "planning", 0)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    with streaming(idle, build, **{"Last-Event-ID": str(first["version"])}) as events:
+        assert next(events)["state"] == "planning"  # the state that was seen is not sent again
+        idle.http.post(f"/v1/builds/{build}/cancel")
+        assert [event["state"] for event in events] == ["cancelled"]
+    thread.join()
+    with streaming(idle, build, **{"Last-Event-ID": "junk"}) as events:
+        assert [event["state"] for event in events] == ["cancelled"]
