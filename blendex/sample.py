@@ -129,9 +129,7 @@ def _write(folder: Path, clips: list[Utterance]) -> Path:
             folder / "nemo_tarred" / f"manifest_{shard}.json",
             [{**_nemo_row(clip, f"{clip.id}.flac"), "shard_id": shard} for clip in members],
         )
-        _write_tar(
-            folder / "nemo_tarred" / f"audio_{shard}.tar", [(f"{c.id}.flac", flac[c.id]) for c in members]
-        )
+        _write_tar(folder / "nemo_tarred" / f"audio_{shard}.tar", [(f"{c.id}.flac", flac[c.id]) for c in members])
 
     for shard, first in enumerate(range(0, len(clips), CUTS_PER_SHAR_SHARD)):
         members = clips[first : first + CUTS_PER_SHAR_SHARD]

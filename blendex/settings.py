@@ -16,7 +16,8 @@ class Settings(BaseSettings):
 
     root: Path = Field(Path("blendex-data"), description="The folder of mirrors, bundles and receipts.")
     database_url: str | None = Field(
-        None, description="SQLAlchemy URL of the catalog; unset: SQLite inside the root, or in a local state folder."
+        None,
+        description="SQLAlchemy URL of the catalog; unset: SQLite inside the root, or in a local state folder.",
     )
     allowed_roots: tuple[str, ...] = Field(
         (), description="Folders the service may read sources in. Empty: the folder it was started in."

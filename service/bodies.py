@@ -66,9 +66,7 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         text, file = _read_path(site, body, options, limit)
     elif kind in YAML_TYPES:
         if body[257:262] == b"ustar" or body[:2] == b"\x1f\x8b":
-            raise _bad(
-                "this is a tar or a gzip file.", "Send it with Content-Type application/x-tar, and main=."
-            )
+            raise _bad("this is a tar or a gzip file.", "Send it with Content-Type application/x-tar, and main=.")
         if len(body) > limit:
             raise BlendexError(
                 Code.BLEND_TOO_LARGE,
@@ -98,9 +96,7 @@ def hint(error: BlendexError, request: Request, body: bytes) -> BlendexError:
     """``error`` with the likely cause, when ``curl -d @file`` has thrown the line ends away."""
     kind = request.headers.get("content-type", "")
     if kind.startswith(FORM) and b"\n" not in body.rstrip() and error.code is not Code.BAD_REQUEST:
-        error.next_step = (
-            f"{error.next_step} If this came by curl -d: use --data-binary, -d drops line ends.".strip()
-        )
+        error.next_step = f"{error.next_step} If this came by curl -d: use --data-binary, -d drops line ends.".strip()
     return error
 
 
@@ -206,9 +202,7 @@ def read_tar(body: bytes, file_limit: int, limit: int) -> dict[str, bytes]:
 
 def _member_name(member: tarfile.TarInfo) -> str:
     name = posixpath.normpath(member.name)
-    plain = (
-        not name.startswith("/") and name.split("/")[0] != ".." and "\\" not in name and name.isprintable()
-    )
+    plain = not name.startswith("/") and name.split("/")[0] != ".." and "\\" not in name and name.isprintable()
     if not plain:
         raise _bad(
             "a member's name is absolute, leaves the folder, or is not plain text.",

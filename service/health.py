@@ -24,9 +24,7 @@ async def healthz() -> Response:
     return Json({"alive": True})
 
 
-@router.get(
-    "/readyz", summary="Can it do its work?", responses={503: {"description": "Not now; the body says why."}}
-)
+@router.get("/readyz", summary="Can it do its work?", responses={503: {"description": "Not now; the body says why."}})
 def readyz(house: HouseOf) -> Response:
     """Asks the database, writes to the root, looks after the claim loop."""
     checks = {

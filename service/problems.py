@@ -74,9 +74,7 @@ STATUS: dict[Code, int] = {
 }
 
 
-def problem(
-    error: BlendexError, status: int, instance: str, extra: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def problem(error: BlendexError, status: int, instance: str, extra: dict[str, Any] | None = None) -> dict[str, Any]:
     """The RFC 9457 document of an error."""
     fields = {
         "type": f"urn:blendex:error:{error.code}",

@@ -81,9 +81,7 @@ def _pairs(items: list[str], name: str) -> dict[str, str]:
     for item in items:
         key, sign, value = item.partition("=")
         if not sign or not key:
-            raise _bad(
-                f"{name}={item[:80]!r} is not NAME=VALUE.", f"Write {name}=NAME=VALUE, escaped for a URL."
-            )
+            raise _bad(f"{name}={item[:80]!r} is not NAME=VALUE.", f"Write {name}=NAME=VALUE, escaped for a URL.")
         if key in result:
             raise _bad(f"{name} gives {key[:80]} twice.", "Give it once.")
         result[key] = value
@@ -111,31 +109,21 @@ def submission_options(  # noqa: PLR0917 -- called by FastAPI, by name
     request: Request,
     base: Annotated[
         str | None,
-        Query(
-            description="The absolute folder that relative paths mean; for a tar, where its main file stands."
-        ),
+        Query(description="The absolute folder that relative paths mean; for a tar, where its main file stands."),
     ] = None,
     var: Annotated[list[str], Query(description="`NAME=VALUE`: what `${NAME}` means. Repeatable.")] = [],  # noqa: B006
-    env: Annotated[
-        list[str], Query(description="`NAME=VALUE`: what `${oc.env:NAME}` means. Repeatable.")
-    ] = [],  # noqa: B006
+    env: Annotated[list[str], Query(description="`NAME=VALUE`: what `${oc.env:NAME}` means. Repeatable.")] = [],  # noqa: B006
     view: Annotated[  # read in its order from the query itself
         list[str],
-        Query(
-            description="`FROM=TO`: paths as the job sees them, where workers see them. Repeatable, ordered."
-        ),
+        Query(description="`FROM=TO`: paths as the job sees them, where workers see them. Repeatable, ordered."),
     ] = [],  # noqa: B006
     map: Annotated[list[str], Query(description="Another spelling of `view`.")] = [],  # noqa: A002, B006
     main: Annotated[str | None, Query(description="In a tar: the blend, by its path in the tar.")] = None,
     allow: Annotated[
         list[str], Query(description="Findings to take as they are. Repeatable, or separated by commas.")
     ] = [],  # noqa: B006
-    compat: Annotated[
-        Literal["", "upstream"], Query(description="`upstream`: its bytes, bugs included.")
-    ] = "",
-    on_bad: Annotated[
-        Literal["fail", "exclude"], Query(description="What a bad source does to its entry.")
-    ] = "fail",
+    compat: Annotated[Literal["", "upstream"], Query(description="`upstream`: its bytes, bugs included.")] = "",
+    on_bad: Annotated[Literal["fail", "exclude"], Query(description="What a bad source does to its entry.")] = "fail",
     name: Annotated[str | None, Query(description="A name to point at the build when it is ready.")] = None,
 ) -> Options:
     """The options of a submission.
@@ -144,9 +132,7 @@ def submission_options(  # noqa: PLR0917 -- called by FastAPI, by name
         BlendexError: bad_request.
     """
     if base is not None and (not base.startswith("/") or "\0" in base):
-        raise _bad(
-            f"base={base[:80]!r} is not absolute.", "Name the folder from the root on: base=/data/blends."
-        )
+        raise _bad(f"base={base[:80]!r} is not absolute.", "Name the folder from the root on: base=/data/blends.")
     world = World(base=base, variables=_pairs(var, "var"), env=_pairs(env, "env"), view=_prefixes(request))
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
     return Options(world, main, allowed, compat, on_bad, name)

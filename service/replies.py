@@ -33,9 +33,7 @@ class ProblemJson(Json):
 
 def line(text: str) -> str:
     """``text`` as exactly one line: separators and control characters become blanks."""
-    clean = "".join(
-        " " if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in text
-    )
+    clean = "".join(" " if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in text)
     clean = " ".join(clean.split())
     return clean if len(clean) <= LONGEST_LINE else clean[: LONGEST_LINE - 1] + "…"
 
@@ -50,15 +48,7 @@ def _quality(accept: str, wanted: str) -> float:
     best, specific = 0.0, -1
     for item in accept.lower().split(","):
         kind, *parameters = (part.strip() for part in item.split(";"))
-        rank = (
-            2
-            if kind == wanted
-            else 1
-            if kind == wanted.partition("/")[0] + "/*"
-            else 0
-            if kind == "*/*"
-            else -1
-        )
+        rank = 2 if kind == wanted else 1 if kind == wanted.partition("/")[0] + "/*" else 0 if kind == "*/*" else -1
         if rank <= specific:
             continue
         quality = 1.0

@@ -33,16 +33,12 @@ class Ask:
 
 
 def ask(
-    expect: Annotated[
-        str | None, Query(description="The mirror key that it must be: 409 when it is another.")
-    ] = None,
+    expect: Annotated[str | None, Query(description="The mirror key that it must be: 409 when it is another.")] = None,
     format: Annotated[  # noqa: A002 -- its name in the URL
         Literal["export", "hydra"] | None,
         Query(description="Shell lines, or overrides for Hydra, instead of a path."),
     ] = None,
-    section: Annotated[
-        str | None, Query(description="With format=hydra: the section of the config to set.")
-    ] = None,
+    section: Annotated[str | None, Query(description="With format=hydra: the section of the config to set.")] = None,
 ) -> Ask:
     """The part of a query that shapes a text answer.
 
@@ -53,9 +49,7 @@ def ask(
         raise _bad("expect is not the key of a mirror.", "Give the 64 hex digits that the ETag shows.")
     if format == "hydra":
         if section is None or not SECTION.fullmatch(section):
-            raise _bad(
-                "format=hydra needs a section such as data.train_ds.", "Use letters, digits, _ and dots."
-            )
+            raise _bad("format=hydra needs a section such as data.train_ds.", "Use letters, digits, _ and dots.")
     elif section is not None:
         raise _bad("section goes with format=hydra.", "Add format=hydra, or leave section out.")
     return Ask(expect, format, section)
@@ -100,9 +94,7 @@ def hydra_lines(site: Site, answer: Answer, section: str) -> list[str]:
     """
     assert answer.path is not None
     if answer.build is None:
-        raise _bad(
-            "format=hydra points at a ready blend, and a mirror has none.", "Ask for a build or a name."
-        )
+        raise _bad("format=hydra points at a ready blend, and a mirror has none.", "Ask for a build or a name.")
     path = ready_blend(site, answer.build)
     with open(path, "rb") as file:
         events = yaml.parse(file, Loader=yaml.CSafeLoader)
@@ -177,9 +169,7 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     return Json(values | {"excluded": answer.excluded, "blend": blend}, 200, headers)
 
 
-def _no(
-    request: Request, error: BlendexError, answer: Answer, status: int, headers: dict[str, str]
-) -> Response:
+def _no(request: Request, error: BlendexError, answer: Answer, status: int, headers: dict[str, str]) -> Response:
     extra = {"state": answer.state, "build": answer.build, "key": answer.key}
     return reply(request, error, status=status, headers=headers, extra=extra)
 
@@ -191,9 +181,7 @@ def _building(request: Request, answer: Answer, headers: dict[str, str]) -> Resp
     text = f"building: {answer.stage} {answer.done}/{answer.total} sources, {expected}"
     if wants_text(request):
         return text_reply(request, text, 503, headers)
-    error = BlendexError(
-        Code.WRONG_STATE, f"{text}.", next_step="Ask again after Retry-After, or add wait=20."
-    )
+    error = BlendexError(Code.WRONG_STATE, f"{text}.", next_step="Ask again after Retry-After, or add wait=20.")
     extra = {
         "state": answer.state, "build": answer.build, "stage": answer.stage,
         "done": answer.done, "total": answer.total, "eta_seconds": eta,
@@ -202,9 +190,7 @@ def _building(request: Request, answer: Answer, headers: dict[str, str]) -> Resp
 
 
 def _failed(request: Request, answer: Answer, headers: dict[str, str]) -> Response:
-    error = answer.error or BlendexError(
-        Code.CANCELLED, f"the build was {answer.state}.", next_step="Retry it."
-    )
+    error = answer.error or BlendexError(Code.CANCELLED, f"the build was {answer.state}.", next_step="Retry it.")
     report = f"{request.base_url}v1/builds/{answer.build}/problems"
     if wants_text(request):
         return text_reply(request, f"{answer.state}: {error} All problems: {report}", 409, headers)

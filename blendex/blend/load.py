@@ -163,9 +163,7 @@ class _Builder:
             if handler is not None:
                 handler(event)
         if not self.documents or self.root is None:
-            raise self._error(
-                Code.BLEND_EMPTY, "There is no YAML document.", None, "Post a blend: a list of entries."
-            )
+            raise self._error(Code.BLEND_EMPTY, "There is no YAML document.", None, "Post a blend: a list of entries.")
         return self.root
 
     def _events(self, text: str) -> Iterator[yaml.Event]:
@@ -276,9 +274,7 @@ class _Builder:
                 "Write the data out.",
             )
         if event.anchor not in self.anchors:
-            raise self._error(
-                Code.BLEND_SYNTAX, "An alias has no anchor before it.", line, "Define the anchor first."
-            )
+            raise self._error(Code.BLEND_SYNTAX, "An alias has no anchor before it.", line, "Define the anchor first.")
         value, size = self.anchors[event.anchor]
         self._count(size, line)
         self._add(value, line)
@@ -293,9 +289,7 @@ class _Builder:
         self._no_tag(event)
         self._anchor(event.anchor, node.line)
         if self.stack and isinstance(self.stack[-1].node, MapNode) and not self.stack[-1].waiting:
-            raise self._error(
-                Code.BLEND_SHAPE, "A key is a list or a mapping.", node.line, "Use plain text as keys."
-            )
+            raise self._error(Code.BLEND_SHAPE, "A key is a list or a mapping.", node.line, "Use plain text as keys.")
         if len(self.stack) >= self.limits.depth:
             raise self._too_deep(node.line)
         self.stack.append(_Frame(node, event.anchor, self.nodes))
@@ -334,9 +328,7 @@ class _Builder:
 
     def _key(self, frame: _Frame, key: Any, line: int) -> None:
         if key is None or isinstance(key, dict | list):
-            raise self._error(
-                Code.BLEND_SHAPE, "A key is null, a list or a mapping.", line, "Use plain text as keys."
-            )
+            raise self._error(Code.BLEND_SHAPE, "A key is null, a list or a mapping.", line, "Use plain text as keys.")
         if (key is _MERGE and frame.merges is not None) or key in frame.node:
             name = "<<" if key is _MERGE else str(key)[:80]
             raise self._error(

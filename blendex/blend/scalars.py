@@ -17,11 +17,7 @@ Scalar = str | int | float | bool | None
 _TAG = "tag:yaml.org,2002:"
 _SHORT_FLOAT = re.compile(r"[-+]?[0-9]+(?:_[0-9]+)*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
 _TABLE: dict[str, list[tuple[str, re.Pattern[str]]]] = {
-    first: [
-        (tag.removeprefix(_TAG), pattern)
-        for tag, pattern in rules
-        if not tag.endswith((":timestamp", ":yaml"))
-    ]
+    first: [(tag.removeprefix(_TAG), pattern) for tag, pattern in rules if not tag.endswith((":timestamp", ":yaml"))]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 

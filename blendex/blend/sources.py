@@ -256,9 +256,7 @@ class _Work:
     def _no_path(self, value: Any) -> BlendexError:
         shown = "a mapping" if isinstance(value, dict) else "null" if value is None else str(value)[:80]
         kind = " a number," if isinstance(value, int | float) and not isinstance(value, bool) else ""
-        return self._bad(
-            f"holds {shown},{kind} which is no path", "Write paths as text, weights as [path, weight]."
-        )
+        return self._bad(f"holds {shown},{kind} which is no path", "Write paths as text, weights as [path, weight].")
 
     def _bad(self, what: str, next_step: str) -> BlendexError:
         return BlendexError(Code.BAD_VALUE, f"{self.key.name} {what}.", next_step=next_step)
@@ -414,18 +412,14 @@ class _Work:
                     yield from self._field(path, spec.line)
         if len(set(counts.values())) > 1:
             shown = ", ".join(f"{field[:80]} {many:,}" for field, many in counts.items())
-            self.odd(
-                "fields", f"The Shar fields differ in their number of shards: {shown}", self.line, "Check it."
-            )
+            self.odd("fields", f"The Shar fields differ in their number of shards: {shown}", self.line, "Check it.")
 
     def _field(self, path: str, line: int) -> Iterator[Source]:
         kind = _shar_kind(PurePosixPath(path).name)
         if kind is not None or _MAYBE_COMPRESSED.search(path):
             yield from self._source(kind or JSONL, path, line)
             return
-        self.problem(
-            self._bad(f"names {path[:200]}, which ends in neither .jsonl nor .tar", "Correct the path."), line
-        )
+        self.problem(self._bad(f"names {path[:200]}, which ends in neither .jsonl nor .tar", "Correct the path."), line)
 
 
 def _shar_kind(name: str) -> str | None:
@@ -450,6 +444,4 @@ def _pipe(command: str) -> BlendexError:
 
 
 def _empty(folder: str, what: str) -> BlendexError:
-    return BlendexError(
-        Code.FOLDER_EMPTY, f"The folder {folder} holds {what} file.", next_step="Check the path."
-    )
+    return BlendexError(Code.FOLDER_EMPTY, f"The folder {folder} holds {what} file.", next_step="Check the path.")

@@ -116,8 +116,7 @@ class Walk:
         if "defaults" in root:
             self.warn(
                 Code.BLEND_SHAPE,
-                "The file has a defaults list: it is a Hydra config that is not composed, and most of it is "
-                "elsewhere.",
+                "The file has a defaults list: it is a Hydra config that is not composed, and most of it is elsewhere.",
                 spot,
                 root.lines["defaults"],
                 "Post the composed config, as printed by --cfg job --resolve.",

@@ -101,9 +101,7 @@ def _adopt_name(work: UnitOfWork, path: str) -> bool:
         if session.get(Name, data["name"]) is not None:
             return False
         newest = data["history"][0]
-        session.add(
-            Name(name=data["name"], build=data["build"], version=data["version"], updated_at=newest["at"])
-        )
+        session.add(Name(name=data["name"], build=data["build"], version=data["version"], updated_at=newest["at"]))
         for item in data["history"]:
             session.add(NameHistory(name=data["name"], version=item["version"], build=item["build"], at=item["at"]))
     return True

@@ -96,7 +96,9 @@ def accept(site: Site, build: str, *, who: str, why: str) -> None:
     """
     if not why.strip():
         raise BlendexError(
-            Code.BAD_REQUEST, "excluding data needs a reason.", next_step="Say why; it is kept in the receipt."
+            Code.BAD_REQUEST,
+            "excluding data needs a reason.",
+            next_step="Say why; it is kept in the receipt.",
         )
     with site.work.read() as session:
         row = _get(session, build)

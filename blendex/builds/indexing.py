@@ -18,10 +18,18 @@ from blendex.runtime.slots import Call, Outcome
 MOST_ATTEMPTS = 5
 LARGER = 2
 CAUSES = {
-    "memory": (Code.OUT_OF_MEMORY, "reading it took more memory than a child may have", "Raise unit_memory_mb, or split the file."),
-    "timeout": (Code.TIMEOUT, "reading it took longer than a unit may take", "Look after the file server, then retry."),
-    "signal": (Code.CHILD_DIED, "the process that read it was killed or crashed", "See the log of the worker, then retry."),
-}  # fmt: skip
+    "memory": (
+        Code.OUT_OF_MEMORY,
+        "reading it took more memory than a child may have.",
+        "Raise unit_memory_mb, or split the file.",
+    ),
+    "timeout": (Code.TIMEOUT, "reading it took too long.", "Look after the file server, then retry."),
+    "signal": (
+        Code.CHILD_DIED,
+        "the process that read it was killed or crashed.",
+        "See the log of the worker, then retry.",
+    ),
+}
 
 
 def call(site: Site, session: Session, unit: Unit) -> Call:
@@ -106,7 +114,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
 
 def _cause(cause: str, path: str | None) -> dict[str, Any]:
     code, message, next_step = CAUSES[cause]
-    return BlendexError(code, message + ".", file=path, next_step=next_step).as_dict()
+    return BlendexError(code, message, file=path, next_step=next_step).as_dict()
 
 
 def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], items: list[list[str]]) -> None:

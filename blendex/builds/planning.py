@@ -217,11 +217,14 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
 
 def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
     """The blend could not be planned at all."""
-    error = outcome.error or BlendexError(
-        Code.OUT_OF_MEMORY if outcome.cause == "memory" else Code.CHILD_DIED,
-        f"planning was stopped ({outcome.cause}).",
-        next_step="Retry; see the log of the worker if it comes again.",
-    ).as_dict()
+    error = (
+        outcome.error
+        or BlendexError(
+            Code.OUT_OF_MEMORY if outcome.cause == "memory" else Code.CHILD_DIED,
+            f"planning was stopped ({outcome.cause}).",
+            next_step="Retry; see the log of the worker if it comes again.",
+        ).as_dict()
+    )
     with site.work.write() as session:
         if outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
             states.hand_back(session, unit.id, unit.fence, count=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from blendex.builds.planning import Row, fresh, look_up, plan_arguments, chunks_of
+from blendex.builds.planning import Row, chunks_of, fresh, look_up, plan_arguments
 from blendex.builds.site import Site
 from blendex.builds.submit import PLAN_MEMORY, Submission, gather
 from blendex.catalog import mirrors
@@ -54,7 +54,9 @@ def _run(site: Site, runner: Runner, submission: Submission) -> tuple[dict[str, 
     arguments = plan_arguments(site, gather(site, submission), submission.file)
     if runner.free() < 1:
         raise BlendexError(
-            Code.BUSY, "every preview slot is taken.", next_step="Ask again in a few seconds, or post a build."
+            Code.BUSY,
+            "every preview slot is taken.",
+            next_step="Ask again in a few seconds, or post a build.",
         )
     runner.start(Call("blendex.units.plan:run", arguments, PLAN_MEMORY, site.settings.unit_seconds))
     outcome = runner.outcomes.get()

@@ -33,7 +33,7 @@ MOST_ATTEMPTS = 3
 CHUNK = 4096
 
 
-class Replan(Exception):
+class ReplanError(Exception):
     """Something that the plan relied on is not there any more."""
 
 
@@ -70,7 +70,7 @@ def judge(session: Session, build: Build, world: World) -> Judged:
     """Hold every source of a build against what was found in it.
 
     Raises:
-        Replan: something is not known that should be, such as an object that was lost.
+        ReplanError: something is not known that should be, such as an object that was lost.
     """
     assert build.plan is not None
     assert build.problems is not None
@@ -135,12 +135,10 @@ def _bad_rows(session: Session, build: Build, world: World, judged: Judged) -> d
     for number, known in _known(session, build, world, judged.rows, range(len(judged.rows))):
         path = judged.rows[number][1]
         if known is None or (not known.has_content and known.error is None):
-            raise Replan(path)
+            raise ReplanError(path)
         if known.error is not None:
             bad[number] = known.error | {"file": path}
-        elif known.findings and (
-            refused := refusing([Finding.from_dict(item) for item in known.findings], allow)
-        ):
+        elif known.findings and (refused := refusing([Finding.from_dict(item) for item in known.findings], allow)):
             bad[number] = _refused(path, refused)
     return bad
 
@@ -174,7 +172,7 @@ def call(site: Site, session: Session, unit: Unit) -> Call | None:
     world = World.from_dict(submission["world"])
     try:
         judged = judge(session, build, world)
-    except Replan:
+    except ReplanError:
         replan(session, build, [])
         return None
     # The problems of the plan are stored: they are what a retry starts from; those of the sources are judged anew.
@@ -274,7 +272,11 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
         receipt = result["receipt"]
         key = receipt["key"]
         mirror = mirrors.add(
-            session, key=key, source_set=receipt["source_set"], content=receipt["content"], counts=receipt["counts"]
+            session,
+            key=key,
+            source_set=receipt["source_set"],
+            content=receipt["content"],
+            counts=receipt["counts"],
         )
         if result["written"]:
             _remember_links(site, session, unit, mirror)
@@ -326,11 +328,14 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
         build = builds.get(session, unit.build)
         if build is None:
             return
-        error = outcome.error or BlendexError(
-            Code.OUT_OF_MEMORY if outcome.cause == "memory" else Code.CHILD_DIED,
-            f"publishing was stopped ({outcome.cause}).",
-            next_step="Retry; see the log of the worker if it comes again.",
-        ).as_dict()
+        error = (
+            outcome.error
+            or BlendexError(
+                Code.OUT_OF_MEMORY if outcome.cause == "memory" else Code.CHILD_DIED,
+                f"publishing was stopped ({outcome.cause}).",
+                next_step="Retry; see the log of the worker if it comes again.",
+            ).as_dict()
+        )
         if error["code"] == Code.OBJECT_DAMAGED:
             if states.end_unit(session, unit.id, unit.fence, "done"):
                 sources.lose_object(session, error["file"])

@@ -80,7 +80,10 @@ def _reconcile_names(site: Site) -> None:
         rows = [(row.name, row.build) for row in session.execute(select(Name)).scalars()]
     for name, build in rows:
         try:
-            with open(site.root.name(name), "rb") as file, open(os.path.join(site.root.build(build), "path"), "rb") as it:
+            with (
+                open(site.root.name(name), "rb") as file,
+                open(os.path.join(site.root.build(build), "path"), "rb") as it,
+            ):
                 same = file.read() == it.read()
         except FileNotFoundError:
             same = False

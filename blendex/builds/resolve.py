@@ -66,11 +66,20 @@ class Resolver:
                 waiting = builds.left(session, build)[1] if row.state == "indexing" else 0
                 done = row.sources - waiting if row.state not in ("queued", "planning") else 0
                 return Answer(
-                    "building", row.id, stage=row.state, done=done, total=row.sources, eta_seconds=eta(row, done)
+                    "building",
+                    row.id,
+                    stage=row.state,
+                    done=done,
+                    total=row.sources,
+                    eta_seconds=eta(row, done),
                 )
             assert row.mirror is not None
             answer = Answer(
-                "ready", row.id, key=row.mirror, path=self._site.root.mirror(row.mirror), excluded=len(row.excluded)
+                "ready",
+                row.id,
+                key=row.mirror,
+                path=self._site.root.mirror(row.mirror),
+                excluded=len(row.excluded),
             )
         with self._lock:
             self._ready[build] = answer

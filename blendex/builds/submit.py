@@ -46,7 +46,9 @@ class Submission:
         """
         if self.compat not in ("", "upstream"):
             raise BlendexError(
-                Code.BAD_REQUEST, f"compat={self.compat!r} is unknown.", next_step="Leave it out, or say upstream."
+                Code.BAD_REQUEST,
+                f"compat={self.compat!r} is unknown.",
+                next_step="Leave it out, or say upstream.",
             )
         if self.on_bad not in ("fail", "exclude"):
             raise BlendexError(
@@ -78,9 +80,7 @@ def gather(site: Site, submission: Submission) -> dict[str, Any]:
     limits = Limits(paths=site.settings.max_sources)
     storage = LocalStorage(site.roots)
     reader = FolderReader(storage, submission.nested, limits.bytes)
-    nested = dict(submission.nested) | nested_files(
-        submission.text, submission.file, submission.world, reader, limits
-    )
+    nested = dict(submission.nested) | nested_files(submission.text, submission.file, submission.world, reader, limits)
     return {
         "text": _decode(submission.text, submission.file),
         "nested": {path: _decode(text, path) for path, text in nested.items()},
@@ -93,7 +93,11 @@ def _decode(text: bytes, file: str) -> str:
         return text.decode()
     except UnicodeDecodeError as error:
         raise BlendexError(
-            Code.BLEND_SYNTAX, "the YAML is not UTF-8.", file=file, byte=error.start, next_step="Save it as UTF-8."
+            Code.BLEND_SYNTAX,
+            "the YAML is not UTF-8.",
+            file=file,
+            byte=error.start,
+            next_step="Save it as UTF-8.",
         ) from error
 
 

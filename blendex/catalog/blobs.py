@@ -24,9 +24,7 @@ def put(session: Session, data: bytes) -> str:
     if session.execute(select(Blob.hash).where(Blob.hash == name)).scalar_one_or_none() is None:
         packed = zstandard.ZstdCompressor(level=LEVEL).compress(data)
         session.execute(
-            dialect.insert(session, Blob)
-            .values(hash=name, size=len(data), data=packed)
-            .on_conflict_do_nothing()
+            dialect.insert(session, Blob).values(hash=name, size=len(data), data=packed).on_conflict_do_nothing()
         )
     return name
 

@@ -22,7 +22,13 @@ def new_id() -> str:
 
 
 def create(
-    session: Session, *, owner: str, identity: str, submission: dict[str, Any], file: str, options: dict[str, Any]
+    session: Session,
+    *,
+    owner: str,
+    identity: str,
+    submission: dict[str, Any],
+    file: str,
+    options: dict[str, Any],
 ) -> tuple[Build, bool]:
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
@@ -47,9 +53,7 @@ def create(
         dialect.insert(session, Build).values(**values).on_conflict_do_nothing().returning(Build.id)
     ).scalar_one_or_none()
     if made is None:
-        build = session.execute(
-            select(Build).where(Build.identity == identity, Build.state.in_(RUNNING))
-        ).scalar_one()
+        build = session.execute(select(Build).where(Build.identity == identity, Build.state.in_(RUNNING))).scalar_one()
         return build, False
     wake(session, "plan")
     return session.get_one(Build, made), True
@@ -66,7 +70,12 @@ def get(session: Session, build: str) -> Build | None:
 
 
 def page(
-    session: Session, *, owner: str | None = None, state: str | None = None, before: str | None = None, limit: int = 50
+    session: Session,
+    *,
+    owner: str | None = None,
+    state: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
 ) -> list[Build]:
     """Builds, newest first, older than ``before``."""
     statement = select(Build).order_by(Build.id.desc()).limit(limit)

@@ -12,7 +12,13 @@ from blendex.catalog.models import Mirror, Name, NameHistory
 
 
 def add(
-    session: Session, *, key: str, source_set: str, content: str, counts: dict[str, int], published: float | None = None
+    session: Session,
+    *,
+    key: str,
+    source_set: str,
+    content: str,
+    counts: dict[str, int],
+    published: float | None = None,
 ) -> int:
     """The row of a published mirror, made if there is none."""
     now = dialect.now(session)

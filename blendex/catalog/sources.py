@@ -104,9 +104,7 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
         lost = select(Object.state).where(Object.id == Content.object).scalar_subquery() != "live"
         moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest")}
         session.execute(
-            statement.on_conflict_do_update(
-                index_elements=["hash", "recipe", "strength"], set_=moved, where=lost
-            ),
+            statement.on_conflict_do_update(index_elements=["hash", "recipe", "strength"], set_=moved, where=lost),
             list(unique.values()),
         )
         rows = session.execute(
@@ -166,10 +164,7 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
             "mirror": case((same, Source.mirror), else_=None),
             "path": case((same, Source.path), else_=None),
         },
-        where=~same
-        | (Source.token != excluded.token)
-        | (Source.racy != excluded.racy)
-        | (Source.error.is_not(None)),
+        where=~same | (Source.token != excluded.token) | (Source.racy != excluded.racy) | (Source.error.is_not(None)),
     )
     session.execute(statement, rows)
 
@@ -185,7 +180,8 @@ def written_in(session: Session, mirror: int, recipe: str, rows: Sequence[tuple[
     )
     for start in range(0, len(rows), 5_000):
         connection.execute(
-            statement, [{"b_address": address, "b_path": path} for address, path in rows[start : start + 5_000]]
+            statement,
+            [{"b_address": address, "b_path": path} for address, path in rows[start : start + 5_000]],
         )
 
 

@@ -56,7 +56,12 @@ def move_build(session: Session, build: str, state: str, fence: int, **values: A
     moment = now(session)
     stages = {} if state == "queued" else dict(current.stages)
     stages[state] = round(moment, 3)
-    changes: dict[str, Any] = {"state": state, "stages": stages, "updated_at": moment, "version": Build.version + 1}
+    changes: dict[str, Any] = {
+        "state": state,
+        "stages": stages,
+        "updated_at": moment,
+        "version": Build.version + 1,
+    }
     if state == "queued":
         changes["fence"] = Build.fence + 1
     return _changed(
@@ -85,7 +90,7 @@ def claim_unit(session: Session, worker: str, lease_seconds: float, memory: int)
         .order_by(Unit.priority.desc(), Unit.cost.desc(), Unit.id)
         .limit(1)
     ).scalar_subquery()
-    row = session.execute(
+    return session.execute(
         update(Unit)
         .where(Unit.id == best, Unit.state == "waiting")
         .values(
@@ -97,7 +102,6 @@ def claim_unit(session: Session, worker: str, lease_seconds: float, memory: int)
         .returning(Unit)
         .execution_options(synchronize_session=False)
     ).scalar_one_or_none()
-    return row
 
 
 def renew_leases(session: Session, worker: str, lease_seconds: float) -> set[tuple[int, int]]:

@@ -28,7 +28,15 @@ def payload(unit: Unit) -> Any:
 
 
 def create(
-    session: Session, work: str, build: str, data: Any, *, memory: int, cost: int = 0, priority: int = 0, attempts: int = 0
+    session: Session,
+    work: str,
+    build: str,
+    data: Any,
+    *,
+    memory: int,
+    cost: int = 0,
+    priority: int = 0,
+    attempts: int = 0,
 ) -> int:
     """A new waiting unit; its id."""
     unit = Unit(
@@ -50,9 +58,7 @@ def create(
 def subscribe(session: Session, unit: int, build: str, sources: int) -> None:
     """A build waits for a unit."""
     session.execute(
-        dialect.insert(session, Subscription)
-        .values(unit=unit, build=build, sources=sources)
-        .on_conflict_do_nothing()
+        dialect.insert(session, Subscription).values(unit=unit, build=build, sources=sources).on_conflict_do_nothing()
     )
 
 

@@ -29,18 +29,15 @@ app.add_typer(names_app, name="names")
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Server = Annotated[str | None, typer.Option(envvar="BLENDEX_SERVER", help="Ask a service instead of this machine.")]
 RootDir = Annotated[
-    Path | None, typer.Option("--root", help="The folder of mirrors. Default: BLENDEX_ROOT or ./blendex-data.")
+    Path | None,
+    typer.Option("--root", help="The folder of mirrors. Default: BLENDEX_ROOT or ./blendex-data."),
 ]
 Blend = Annotated[Path, typer.Argument(help="The blend: a YAML file, or - for standard input.")]
-BaseDir = Annotated[
-    Path | None, typer.Option(help="What relative paths of sources mean. Default: the current folder.")
-]
+BaseDir = Annotated[Path | None, typer.Option(help="What relative paths of sources mean. Default: the current folder.")]
 DataBlendDir = Annotated[str | None, typer.Option(help="Short for --var data_blend_dir=…")]
 Var = Annotated[list[str] | None, typer.Option(help="NAME=VALUE of a ${NAME} in the blend. May be repeated.")]
 Env = Annotated[list[str] | None, typer.Option(help="NAME=VALUE that ${oc.env:NAME} may see. May be repeated.")]
-View = Annotated[
-    list[str] | None, typer.Option(help="FROM=TO: a prefix as the job sees it, and as this machine does.")
-]
+View = Annotated[list[str] | None, typer.Option(help="FROM=TO: a prefix as the job sees it, and as this machine does.")]
 Allow = Annotated[list[str] | None, typer.Option(help="A finding to take as it is. May be repeated.")]
 Compat = Annotated[str, typer.Option(help="'upstream': upstream's exact bytes, blank lines as records.")]
 OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
@@ -254,9 +251,7 @@ def show_mirror(key: str, json: Json = False, server: Server = None, root: RootD
 
 
 @names_app.callback()
-def list_names(
-    context: typer.Context, json: Json = False, server: Server = None, root: RootDir = None
-) -> None:
+def list_names(context: typer.Context, json: Json = False, server: Server = None, root: RootDir = None) -> None:
     """All names."""
     from blendex.cli import output
 

@@ -91,7 +91,9 @@ def build_result(build: dict[str, Any], as_json: bool) -> None:
         for problem in build["problems"][:PROBLEMS_SHOWN]:
             sys.stderr.write(f"{problem_line(problem)}\n")
         if build["problem_count"] > PROBLEMS_SHOWN:
-            sys.stderr.write(f"… and {build['problem_count'] - PROBLEMS_SHOWN} more: builds show {build['id']} --json\n")
+            sys.stderr.write(
+                f"… and {build['problem_count'] - PROBLEMS_SHOWN} more: builds show {build['id']} --json\n"
+            )
     if build["state"] != "ready":
         if not as_json:
             sys.stderr.write(f"build {build['id']} {build['state']}\n")

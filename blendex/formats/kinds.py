@@ -52,9 +52,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 
 def _kind(name: str, compat: str) -> Kind:
     if name not in KINDS:
-        raise BlendexError(
-            Code.BAD_VALUE, f"there is no kind {name!r}", next_step=f"Use one of {', '.join(KINDS)}."
-        )
+        raise BlendexError(Code.BAD_VALUE, f"there is no kind {name!r}", next_step=f"Use one of {', '.join(KINDS)}.")
     if compat not in ("", "upstream"):
         raise BlendexError(
             Code.BAD_VALUE, f"there is no compat {compat!r}", next_step='Use "upstream", or leave it out.'

@@ -221,9 +221,7 @@ class _Walker:
                 if b"size" in content:
                     following = data + th.blocks(size) if has_data else data
                     if sparse and following != body + th.blocks(int(content[b"size"])):
-                        raise BadHeaderError(
-                            "a sparse member has a PAX size that tarfile 3.11 steps wrong by"
-                        )
+                        raise BadHeaderError("a sparse member has a PAX size that tarfile 3.11 steps wrong by")
                     if not sparse and size != stored:
                         self._found.add("pax_size", offset, self._count + len(self._batch))
                         stored = size
@@ -353,12 +351,8 @@ class _Walker:
 
     def _truncated(self, reason: str, byte: int) -> NoReturn:
         if self._headers:
-            self._verify(
-                b"".join(self._headers)
-            )  # a broken header before is the cause, and sends the walk anywhere
-        raise BlendexError(
-            Code.TAR_TRUNCATED, reason, byte=byte, next_step="Copy the shard again, or pack it again."
-        )
+            self._verify(b"".join(self._headers))  # a broken header before is the cause, and sends the walk anywhere
+        raise BlendexError(Code.TAR_TRUNCATED, reason, byte=byte, next_step="Copy the shard again, or pack it again.")
 
     def _fail(self, reason: str, byte: int) -> NoReturn:
         self._verify(b"".join(self._headers))

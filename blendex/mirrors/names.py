@@ -46,7 +46,10 @@ def write_pointer(work: UnitOfWork, root: Root, name: str) -> None:
             path = file.read()
         target = root.name(name)
         replace(target, path)
-        replace(target + ".json", dumps({"name": name, "build": row.build, "version": row.version, "history": history}))
+        replace(
+            target + ".json",
+            dumps({"name": name, "build": row.build, "version": row.version, "history": history}),
+        )
         with work.read() as session:
             again = mirrors.name(session, name)
         if again is not None and again.version == row.version:

@@ -54,7 +54,12 @@ def read_budget() -> Budget:
     host = psutil.virtual_memory()
     for mount, group, limit_name, used_name in (
         (Path("/sys/fs/cgroup"), _own_group(""), "memory.max", "memory.current"),
-        (Path("/sys/fs/cgroup/memory"), _own_group("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes"),
+        (
+            Path("/sys/fs/cgroup/memory"),
+            _own_group("memory"),
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+        ),
     ):
         for folder in (mount / group.lstrip("/"), mount):
             limit = _number(folder / limit_name)

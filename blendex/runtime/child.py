@@ -79,7 +79,14 @@ class _Child:
             self.send({"error": error.as_dict()})
         except Exception as error:
             traceback.print_exc()
-            self.send({"error": {"code": "internal", "message": f"{type(error).__name__} in {message['function']}."}})
+            self.send(
+                {
+                    "error": {
+                        "code": "internal",
+                        "message": f"{type(error).__name__} in {message['function']}.",
+                    }
+                }
+            )
         else:
             self.peak = max(self.peak, anonymous_bytes())
             self.send({"result": result, "peak": self.peak})

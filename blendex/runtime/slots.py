@@ -225,7 +225,11 @@ class Slots:
                 self._selector.register(process.outbox, selectors.EVENT_READ, process)
             process.work = work
             work.deadline = time.monotonic() + work.call.seconds
-            message = {"function": work.call.function, "arguments": work.call.arguments, "memory": work.call.memory}
+            message = {
+                "function": work.call.function,
+                "arguments": work.call.arguments,
+                "memory": work.call.memory,
+            }
             process.unsent = memoryview(frames.encode(message))
             self._selector.register(process.inbox, selectors.EVENT_WRITE, process)
 

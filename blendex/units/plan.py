@@ -174,7 +174,12 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         if isinstance(answer, BlendexError):
             for owner in owners[source]:
                 leaf = leaves[owner]
-                place = {"blend_file": leaf.file, "blend_line": leaf.line, "scope": "source", "path": source.path}
+                place = {
+                    "blend_file": leaf.file,
+                    "blend_line": leaf.line,
+                    "scope": "source",
+                    "path": source.path,
+                }
                 problems.append(_problem(answer, leaf.pointer, place))
             continue
         row_of[source] = len(row_of)

@@ -150,9 +150,7 @@ def test_a_failed_nested_file_names_the_path_tried() -> None:
 
 
 def test_the_environment_case_with_its_variables() -> None:
-    discovery = _case(
-        "env_interpolation.yaml", env={"MANIFEST_ROOT": "/m"}, variables={"data_blend_dir": "x"}
-    )
+    discovery = _case("env_interpolation.yaml", env={"MANIFEST_ROOT": "/m"}, variables={"data_blend_dir": "x"})
     assert paths(discovery) == ["/data/blend/a.json", "/m/b.json", "/m/c.json", "/data/x/e.json"]
 
 
@@ -360,8 +358,7 @@ def test_classic_keys_follow_trainings_order() -> None:
     discovery = found(text)
     assert paths(discovery) == ["/v.jsonl"]
     assert [
-        "cuts_path is ignored" in w.message or "manifest_filepath is ignored" in w.message
-        for w in discovery.warnings
+        "cuts_path is ignored" in w.message or "manifest_filepath is ignored" in w.message for w in discovery.warnings
     ] == [True, True]
 
 
@@ -384,8 +381,7 @@ def test_names_are_unique_and_safe() -> None:
 
 def test_weights_and_lines() -> None:
     discovery = found(
-        "w: 2\ninput_cfg:\n- type: nemo\n  manifest_filepath: /a.json\n  weight: ${w}\n"
-        "- type: txt\n  weight: x\n"
+        "w: 2\ninput_cfg:\n- type: nemo\n  manifest_filepath: /a.json\n  weight: ${w}\n- type: txt\n  weight: x\n"
     )
     leaves = [leaf for dataset in discovery.datasets for leaf in dataset.leaves]
     assert [(leaf.weight, leaf.line) for leaf in leaves] == [(2.0, 3), (None, 6)]
@@ -394,9 +390,7 @@ def test_weights_and_lines() -> None:
 
 @pytest.mark.parametrize("key", ["indexed: true", "indexes_root: /x", "index_pack: p", "index_pack_root: /p"])
 def test_own_index_settings_are_told(key: str) -> None:
-    discovery = found(
-        f"- {{type: group, {key}, input_cfg: [{{type: nemo, manifest_filepath: /a.json, {key}}}]}}"
-    )
+    discovery = found(f"- {{type: group, {key}, input_cfg: [{{type: nemo, manifest_filepath: /a.json, {key}}}]}}")
     assert [warning.pointer for warning in discovery.warnings] == [(0,), (0, "input_cfg", 0)]
     assert all(key.split(":", maxsplit=1)[0] in warning.message for warning in discovery.warnings)
 
@@ -473,9 +467,7 @@ def test_exponential_nesting_is_refused() -> None:
 
 
 def test_exponential_interpolation_is_refused() -> None:
-    rows = [
-        f"a{n}: [" + ", ".join([f"{{type: group, input_cfg: '${{a{n + 1}}}'}}"] * 8) + "]" for n in range(20)
-    ]
+    rows = [f"a{n}: [" + ", ".join([f"{{type: group, input_cfg: '${{a{n + 1}}}'}}"] * 8) + "]" for n in range(20)]
     text = "\n".join([*rows, "a20: [{type: txt}]", "input_cfg: ${a0}"])
     started = time.perf_counter()
     with pytest.raises(BlendexError) as caught:

@@ -129,9 +129,7 @@ def test_nested_files_are_written_out() -> None:
         "/cfg/sub/b.yaml": "dir: /b\nnumber: 0.5\n"
         "input_cfg:\n- {type: nemo, manifest_filepath: '${dir}/b.json'}\n",
     })  # fmt: skip
-    text = (
-        "dir: /posted\nnumber: 3\nnames: [x, '${dir}']\ninput_cfg: [{type: group, input_cfg: sub/a.yaml}]\n"
-    )
+    text = "dir: /posted\nnumber: 3\nnames: [x, '${dir}']\ninput_cfg: [{type: group, input_cfg: sub/a.yaml}]\n"
     ready = _loaded(_ready(text, tree))
     (group,) = ready["input_cfg"]
     first, second = group["input_cfg"]
@@ -270,9 +268,7 @@ def test_a_submitted_variable_wins_over_the_file_in_the_ready_blend_too() -> Non
 
 
 def test_interpolated_mappings_are_written_out() -> None:
-    tree = Tree(
-        {"/cfg/a.yaml": "t: {'a ${b}': '${n}', 2: [x]}\nn: 0.5\ninput_cfg:\n- {type: txt, tags: '${t}'}"}
-    )
+    tree = Tree({"/cfg/a.yaml": "t: {'a ${b}': '${n}', 2: [x]}\nn: 0.5\ninput_cfg:\n- {type: txt, tags: '${t}'}"})
     ready = _loaded(_ready("- {type: group, input_cfg: a.yaml}", tree))
     assert ready[0]["input_cfg"]["input_cfg"][0]["tags"] == {"a ${b}": 0.5, 2: ["x"]}
 
@@ -293,8 +289,7 @@ def test_folders_are_not_asked_for() -> None:
         "# only comments above\ninput_cfg: [{manifest_filepath: /a.json, type: nemo}] # after\n",
         "- input_cfg:\n  - type: nemo\n    manifest_filepath: /a.json\n    # the end\n",
         "- type: nemo\n  manifest_filepath:\n  - /a.json\n  - - /b.json\n    - 0.5\n",
-        "no: &x 1\nyes: *x\n"
-        "input_cfg: [{type: nemo, manifest_filepath: /a.json, n: , o: ~, t: 2001-01-01, s: 'on'}]",
+        "no: &x 1\nyes: *x\ninput_cfg: [{type: nemo, manifest_filepath: /a.json, n: , o: ~, t: 2001-01-01, s: 'on'}]",
         "- type: nemo\n  manifest_filepath: >-\n    /a.json\n  text: |\n    a\n     b\n",
         "%YAML 1.1\n---\n- {type: nemo, manifest_filepath: /a.json, x: no}\n",
         "\ufeff- {type: nemo, manifest_filepath: /é.json}\n",

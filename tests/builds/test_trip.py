@@ -117,9 +117,10 @@ def test_a_view_does_not_change_the_key(open_site: OpenSite, data: Path, tmp_pat
 def test_compat_changes_the_key(open_site: OpenSite, data: Path) -> None:
     site = open_site()
     blend = corpus(data, shards=1)
-    assert ready(site, submission(blend, data))["mirror"] != ready(
-        site, submission(blend, data, compat="upstream")
-    )["mirror"]
+    assert (
+        ready(site, submission(blend, data))["mirror"]
+        != ready(site, submission(blend, data, compat="upstream"))["mirror"]
+    )
 
 
 def test_blank_lines_are_left_out_unless_upstream_is_wanted(open_site: OpenSite, data: Path) -> None:

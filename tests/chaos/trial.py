@@ -78,9 +78,7 @@ def _scenario(folder: Path, name: str, before: Path, what: Submission) -> Scenar
     counter = Counter()
     result = _run(root, what, counter)
     assert result["state"] == "ready", result
-    return Scenario(
-        name, before, what, result["mirror"], sidecars(result["path"]), counter.count, tuple(counter.trail)
-    )
+    return Scenario(name, before, what, result["mirror"], sidecars(result["path"]), counter.count, tuple(counter.trail))
 
 
 def _copy(before: Path, root: Path) -> None:

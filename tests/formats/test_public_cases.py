@@ -15,9 +15,7 @@ from blendex.errors import Code
 
 
 def row(name: str, text: str = "hello", **more: object) -> bytes:
-    return json.dumps(
-        {"audio_filepath": name, "duration": 1.5, "text": text, **more}, ensure_ascii=False
-    ).encode()
+    return json.dumps({"audio_filepath": name, "duration": 1.5, "text": text, **more}, ensure_ascii=False).encode()
 
 
 NUL = (
@@ -97,9 +95,7 @@ FOLDERS = header(b"data/", kind=b"5"), header(b"data/s/", kind=b"5")
 STRAYS = FOLDERS[0] + member("data/a.wav", W) + member("data/README", b"hi")
 STRAYS += FOLDERS[1] + member("data/s/b.wav", W) + member("data/.DS_Store", b"\0\1") + END
 NEIGHBOURS = b"".join(member(name, W) for name in ("x/a.wav", "y/a.wav", "b.wav", "b.flac", "c.wav")) + END
-DOTTED = [
-    stem + end for stem in ("235342 Track 2.0 (Clean)", "v1.2/a", "v1.2/b.c") for end in (".json", ".mp3")
-]
+DOTTED = [stem + end for stem in ("235342 Track 2.0 (Clean)", "v1.2/a", "v1.2/b.c") for end in (".json", ".mp3")]
 
 CASES: dict[str, tuple[bytes, list[int], set[str]]] = {
     "webdataset#140": (

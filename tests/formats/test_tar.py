@@ -43,8 +43,7 @@ KINDS_OF_MEMBERS = [tarfile.REGTYPE] * 8 + [
 
 def random_name(pick: random.Random, form: int) -> str:
     parts = [
-        pick.choice(["a", "b.c", "..", ".", "x" * 40, "utt_0001", ".hid", "é", "中"])
-        for _ in range(pick.randint(1, 3))
+        pick.choice(["a", "b.c", "..", ".", "x" * 40, "utt_0001", ".hid", "é", "中"]) for _ in range(pick.randint(1, 3))
     ]
     if pick.random() < 0.2:
         parts.insert(0, "d" * pick.randint(60, 90))
@@ -211,9 +210,7 @@ def crafted(pick: random.Random) -> bytes:
         if kind == b"S":
             patches = {386: b"%011o\0%011o\0" % (0, 0), 483: b"%011o\0" % size, **patches}
         parts.append(
-            member(
-                pick.choice(["a.wav", "b/", "c.d.e"]), padded(body)[:512] + b"d" * size, kind, patches=patches
-            )
+            member(pick.choice(["a.wav", "b/", "c.d.e"]), padded(body)[:512] + b"d" * size, kind, patches=patches)
         )
     return b"".join(parts) + pick.choice([END, END, b"", b"\0" * 512])
 
@@ -279,15 +276,11 @@ HOSTILE = {
     "nothing after it": pax(comment="c") + END,
     "only a global header": pax(b"g", comment="c") + END,
     "global header at the end": A + pax(b"g", comment="c"),
-    "claims gigabytes": header(b"pax", kind=b"x", size_field=b"\x80" + (1 << 40).to_bytes(11, "big"))
-    + A
-    + END,
+    "claims gigabytes": header(b"pax", kind=b"x", size_field=b"\x80" + (1 << 40).to_bytes(11, "big")) + A + END,
     "negative base-256": header(b"a.wav", size_field=b"\xff" + b"\xff" * 10 + b"\x00") + END,
     "negative octal": header(b"a.wav", size_field=b"-0000000001\0") + END,
     "chain": pax(comment="c") * 500 + A + END,
-    "sparse map without end": pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"})
-    + member("s", b"9" * 700)
-    + END,
+    "sparse map without end": pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}) + member("s", b"9" * 700) + END,
     "sparse map too long": pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"})
     + member("s", b"9999999\n1\n")
     + END,
@@ -355,9 +348,7 @@ def test_headers_of_other_writers_are_read() -> None:
         },
         {124: b"       1130 ", 136: b"\x80" + (1 << 40).to_bytes(11, "big")},
     ]
-    data = b"".join(
-        header(b"%d.wav" % i, 600, patches=style) + padded(b"x" * 600) for i, style in enumerate(styles)
-    )
+    data = b"".join(header(b"%d.wav" % i, 600, patches=style) + padded(b"x" * 600) for i, style in enumerate(styles))
     assert agrees(data + END)
     assert run("nemo_tar", data + END)[0] == [0, 1536, 3072, len(data) + 1024]
 

@@ -279,9 +279,7 @@ def read_entry(mirror: Mirror, entry: dict[str, Any], data_dir: Path) -> None:
 def listing(folder: Path) -> list[tuple[str, int, int]]:
     """Everything in a mirror: a reader that wrote into it would show."""
     return sorted(
-        (str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns)
-        for p in folder.rglob("*")
-        if p.is_file()
+        (str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()
     )
 
 

@@ -113,9 +113,7 @@ def test_events_until_the_end(service: Service, shards: tuple[str, Path]) -> Non
     assert seen[-1]["state"] == "ready"
     assert seen[-1]["path"]
     assert seen[-1]["links"]["mirror"]
-    versions = (
-        [int(event["id"]) for event in seen] if seen[0]["id"].isdigit() else [e["version"] for e in seen]
-    )
+    versions = [int(event["id"]) for event in seen] if seen[0]["id"].isdigit() else [e["version"] for e in seen]
     assert versions == sorted(set(versions))
     last = str(seen[-1]["version"])
     done = service.http.get(f"/v1/builds/{build['id']}/events", headers={"Last-Event-ID": last})

@@ -142,9 +142,7 @@ def test_description(idle: Service) -> None:
     document = idle.http.get("/openapi.json").json()
     schemathesis.openapi.from_dict(document).validate()
     post = document["paths"]["/v1/builds"]["post"]
-    assert {"application/yaml", "application/x-tar", "application/json"} <= set(
-        post["requestBody"]["content"]
-    )
+    assert {"application/yaml", "application/x-tar", "application/json"} <= set(post["requestBody"]["content"])
     assert post["requestBody"]["content"]["application/yaml"]["examples"]
     assert document["components"]["schemas"]["Build"]["examples"]
     for methods in document["paths"].values():

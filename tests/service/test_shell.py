@@ -33,9 +33,7 @@ def test_launcher(service: Service, sample: Path, ready: dict[str, Any]) -> None
     assert (done.returncode, done.stdout) == (0, ready["path"] + "\n"), done.stderr
 
 
-def test_text_launcher_in_one_line(
-    service: Service, blend: str, tmp_path: Path, ready: dict[str, Any]
-) -> None:
+def test_text_launcher_in_one_line(service: Service, blend: str, tmp_path: Path, ready: dict[str, Any]) -> None:
     (tmp_path / "blend.yaml").write_text(blend)
     done = run(
         'curl -fsS --noproxy "*" --retry 9 -H "Accept: text/plain" --data-binary @"$BLEND" "$URL/v1/builds"',

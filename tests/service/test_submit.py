@@ -79,9 +79,7 @@ def test_yaml_by_any_name(service: Service, blend: str, ready: dict[str, Any], k
 def test_variables_and_base(service: Service, sample: Path, ready: dict[str, Any]) -> None:
     text = (sample / "blend.yaml").read_text()
     assert service.built(text, var=f"data_blend_dir={sample}")["path"] == ready["path"]
-    env = service.built(
-        text.replace("${data_blend_dir}", "${oc.env:HERE}"), env=[f"HERE={sample}", "OTHER=a=b"]
-    )
+    env = service.built(text.replace("${data_blend_dir}", "${oc.env:HERE}"), env=[f"HERE={sample}", "OTHER=a=b"])
     assert env["path"] == ready["path"]
     failed = service.built(text.replace("${data_blend_dir}/", ""))
     assert (failed["state"], failed["error"]["code"]) == ("failed", "relative_without_base")
@@ -164,9 +162,7 @@ def test_path_inside_an_allowed_root(service: Service, sample: Path, ready: dict
     query = {"wait": "60", "var": f"data_blend_dir={sample}"}
     answer = service.http.post("/v1/builds", json={"path": str(sample / "blend.yaml")}, params=query)
     assert answer.json()["path"] == ready["path"], answer.text
-    seen = service.http.post(
-        "/v1/builds", json={"path": "/job/blend.yaml"}, params=query | {"view": f"/job={sample}"}
-    )
+    seen = service.http.post("/v1/builds", json={"path": "/job/blend.yaml"}, params=query | {"view": f"/job={sample}"})
     assert seen.json()["path"] == ready["path"]
     refused(service.http.post("/v1/builds", json={"path": str(sample / "none.yaml")}), 422, "source_missing")
 
@@ -191,14 +187,10 @@ def test_outside_the_roots_nothing_is_told(service: Service, sample: Path, tmp_p
                 for path in (present, absent)]  # fmt: skip
         assert told[0]["detail"] == told[1]["detail"]
         blends = [f"- type: nemo\n  manifest_filepath: {path}\n" for path in (present, absent)]
-        failed = [
-            service.built(text.replace(".yaml", ".yaml?a.json").replace("?a.json", "")) for text in blends
-        ]
+        failed = [service.built(text.replace(".yaml", ".yaml?a.json").replace("?a.json", "")) for text in blends]
         assert [build["state"] for build in failed] == ["failed", "failed"]
         assert failed[0]["error"]["code"] == failed[1]["error"]["code"]
-        assert failed[0]["error"]["message"].replace(present, "") == failed[1]["error"]["message"].replace(
-            absent, ""
-        )
+        assert failed[0]["error"]["message"].replace(present, "") == failed[1]["error"]["message"].replace(absent, "")
     for path in (link, dangling, folder):
         path.unlink()
 
@@ -228,9 +220,7 @@ def test_tar_with_nested_blends(service: Service, sample: Path, blend: str, read
 
 def test_tars_that_are_refused(idle: Service, blend: str) -> None:
     def post(body: bytes, **query: str) -> httpx.Response:
-        return idle.http.post(
-            "/v1/builds", content=body, headers={"Content-Type": "application/x-tar"}, params=query
-        )
+        return idle.http.post("/v1/builds", content=body, headers={"Content-Type": "application/x-tar"}, params=query)
 
     two = {"a.yaml": blend, "b.yaml": blend}
     assert "main=" in refused(post(packed(two)), 400, "bad_request")["next_step"]
@@ -273,9 +263,7 @@ def test_near_identical_posts_read_every_source_once(service: Service, shards: t
     assert sum(build["opened"] for build in built) == 6
 
 
-def test_dry_run_makes_no_build(
-    service: Service, shards: tuple[str, Path], ready: dict[str, Any], blend: str
-) -> None:
+def test_dry_run_makes_no_build(service: Service, shards: tuple[str, Path], ready: dict[str, Any], blend: str) -> None:
     before = service.http.get("/v1/builds?limit=1").json()
     answer = service.http.post("/v1/builds?dry_run=1", content=shards[0])
     assert answer.status_code == 200

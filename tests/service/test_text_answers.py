@@ -26,9 +26,7 @@ def one_line(answer: httpx.Response) -> str:
     return answer.text[:-1]
 
 
-@pytest.mark.parametrize(
-    "address", ["/v1/builds/{id}/path", "/v1/mirrors/{mirror}/path", "/v1/names/sample/path"]
-)
+@pytest.mark.parametrize("address", ["/v1/builds/{id}/path", "/v1/mirrors/{mirror}/path", "/v1/names/sample/path"])
 def test_ready(service: Service, ready: dict[str, Any], address: str) -> None:
     answer = service.http.get(address.format(**ready))
     assert answer.status_code == 200
@@ -43,10 +41,7 @@ def test_accept_decides(service: Service, ready: dict[str, Any]) -> None:
     own = f"/v1/builds/{ready['id']}"
     assert service.http.get(own).json()["id"] == ready["id"]
     assert one_line(service.http.get(own, headers={"Accept": "text/plain"})) == ready["path"]
-    assert (
-        service.http.get(f"{own}/path", headers={"Accept": "application/json"}).json()["key"]
-        == ready["mirror"]
-    )
+    assert service.http.get(f"{own}/path", headers={"Accept": "application/json"}).json()["key"] == ready["mirror"]
     preferred = {"Accept": "application/json;q=0.5, text/*"}
     assert one_line(service.http.get("/v1/names/sample", headers=preferred)) == ready["path"]
 
@@ -118,9 +113,7 @@ def test_cancelled_and_failed(idle: Service, blend: str) -> None:
     assert text.endswith(f"{idle.url}/v1/builds/{build['id']}/problems")
 
     build = idle.post(blend + "# failed\n")
-    error = BlendexError(
-        Code.SOURCE_MISSING, "there is\nno \x1b[31msuch file.", file="/data/$(rm -rf x)\r\n.tar"
-    )
+    error = BlendexError(Code.SOURCE_MISSING, "there is\nno \x1b[31msuch file.", file="/data/$(rm -rf x)\r\n.tar")
     with idle.site.work.write() as session:
         assert states.move_build(session, build["id"], "failed", 0, error=error.as_dict())
     answer = idle.http.get(f"/v1/builds/{build['id']}/path")
@@ -179,9 +172,7 @@ def test_export(service: Service, ready: dict[str, Any]) -> None:
     answer = service.http.get(f"/v1/builds/{ready['id']}/path", params={"format": "export"})
     assert answer.status_code == 200
     script = answer.text + 'printf "%s\\n" "$BLENDEX_MIRROR" "$LHOTSE_INDEXES_ROOT" "$BLENDEX_BLEND"'
-    values = subprocess.run(
-        ["sh", "-euc", script], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    values = subprocess.run(["sh", "-euc", script], capture_output=True, text=True, check=True).stdout.splitlines()
     assert values == [ready["path"], f"{ready['path']}/idx", ready["blend"]]
     assert ready["id"] in answer.headers["etag"]
     of_mirror = service.http.get(f"/v1/mirrors/{ready['mirror']}/path?format=export").text
@@ -191,9 +182,7 @@ def test_export(service: Service, ready: dict[str, Any]) -> None:
 def test_hydra(service: Service, ready: dict[str, Any]) -> None:
     query = {"format": "hydra", "section": "data.train_ds"}
     answer = service.http.get("/v1/names/sample/path", params=query)
-    assert all(
-        item.startswith("'++data.train_ds.") and item.endswith("'") for item in answer.text.splitlines()
-    )
+    assert all(item.startswith("'++data.train_ds.") and item.endswith("'") for item in answer.text.splitlines())
     assert shlex.split(answer.text) == [
         f"++data.train_ds.input_cfg={ready['blend']}",
         "++data.train_ds.indexed=true",

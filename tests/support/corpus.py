@@ -68,7 +68,10 @@ def site(root: Path, **values: object) -> Site:
 def submission(blend: str, folder: Path, **values: object) -> Submission:
     """A submission of a blend text that stands in ``folder``."""
     return Submission(
-        text=blend.encode(), file=f"{folder}/blend.yaml", world=World(base=str(folder)), **values  # type: ignore[arg-type]
+        text=blend.encode(),
+        file=f"{folder}/blend.yaml",
+        world=World(base=str(folder)),
+        **values,  # type: ignore[arg-type]
     )
 
 

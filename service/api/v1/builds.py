@@ -81,9 +81,7 @@ async def post(
     request: Request,
     house: HouseOf,
     options: Annotated[Options, Depends(submission_options)],
-    dry_run: Annotated[
-        bool, Query(description="Only plan: what would be read, and what is there already.")
-    ] = False,
+    dry_run: Annotated[bool, Query(description="Only plan: what would be read, and what is there already.")] = False,
     wait: Annotated[
         float | None,
         Query(ge=0, le=60, description="Seconds to wait for its end. Text answers wait 20 s unless told."),
@@ -116,9 +114,7 @@ async def post(
 @router.get("", summary="List builds", responses={200: {"model": schemas.Builds}})
 def page(
     house: HouseOf,
-    before: Annotated[
-        str | None, Query(description="The id after which the page begins.", max_length=64)
-    ] = None,
+    before: Annotated[str | None, Query(description="The id after which the page begins.", max_length=64)] = None,
     limit: Limit = 50,
     state: State | None = None,
 ) -> Response:
@@ -212,9 +208,7 @@ async def events(
     if now.ended and seen == now.version:
         return Response(status_code=204)  # tells an EventSource to stop coming back
     if house.watch.streams >= MOST_STREAMS:
-        raise BlendexError(
-            Code.BUSY, "too many streams are open.", next_step="Ask for the build every few seconds."
-        )
+        raise BlendexError(Code.BUSY, "too many streams are open.", next_step="Ask for the build every few seconds.")
 
     async def stream() -> AsyncIterator[ServerSentEvent]:
         house.watch.streams += 1
@@ -241,9 +235,7 @@ def cancel(house: HouseOf, build: str) -> Response:
     return _after(house, build)
 
 
-@router.post(
-    "/{build}/retry", summary="Retry a failed or cancelled build", responses={200: {"model": schemas.Build}}
-)
+@router.post("/{build}/retry", summary="Retry a failed or cancelled build", responses={200: {"model": schemas.Build}})
 def retry(house: HouseOf, build: str) -> Response:
     """What was done is found, not done twice."""
     control.retry(house.site, lookup.build_id(build))

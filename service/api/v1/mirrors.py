@@ -69,9 +69,7 @@ async def resolve(
     request: Request,
     house: HouseOf,
     options: Annotated[Options, Depends(submission_options)],
-    dry_run: Annotated[
-        bool, Query(description="Taken so that one query serves both: nothing is built here.")
-    ] = True,
+    dry_run: Annotated[bool, Query(description="Taken so that one query serves both: nothing is built here.")] = True,
     wait: Annotated[float, Query(ge=0, le=60, description="Taken so that one query serves both.")] = 0,
 ) -> Response:
     """Body and query of ``POST /v1/builds``: 200 when nothing changed and the mirror is there, else 404."""

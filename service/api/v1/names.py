@@ -26,9 +26,7 @@ router = APIRouter(prefix="/v1/names", tags=["names"], dependencies=[Depends(ref
 
 def _linked(summary: dict[str, Any]) -> dict[str, Any]:
     own = f"/v1/names/{summary['name']}"
-    return summary | {
-        "links": {"self": own, "path": f"{own}/path", "build": f"/v1/builds/{summary['build']}"}
-    }
+    return summary | {"links": {"self": own, "path": f"{own}/path", "build": f"/v1/builds/{summary['build']}"}}
 
 
 def _shown(house: House, name: str) -> dict[str, Any]:

@@ -131,9 +131,7 @@ class Names(BaseModel):
     next: str | None
 
 
-TEXT: dict[str, Any] = {
-    "text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}
-}
+TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}}
 
 
 def _problem(description: str, *, text: bool = True) -> dict[str, Any]:
@@ -180,18 +178,14 @@ SUBMISSION: dict[str, Any] = {
                     "required": ["path"],
                     "additionalProperties": False,
                 },
-                "examples": {
-                    "a blend inside an allowed root": {"value": {"path": "/data/blends/granary.yaml"}}
-                },
+                "examples": {"a blend inside an allowed root": {"value": {"path": "/data/blends/granary.yaml"}}},
             },
         },
     }
 }
 
 
-def json_body(
-    required: tuple[str, ...], optional: tuple[str, ...], example: dict[str, str]
-) -> dict[str, Any]:
+def json_body(required: tuple[str, ...], optional: tuple[str, ...], example: dict[str, str]) -> dict[str, Any]:
     """The description of a small JSON body."""
     schema = {
         "type": "object",

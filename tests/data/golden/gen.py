@@ -76,9 +76,7 @@ def pax(kind: bytes = b"x", **records: str) -> bytes:
     return extended(b"".join(pax_record(k.replace("__", "."), v) for k, v in records.items()), kind)
 
 
-def tar(
-    entries: list[Entry], form: int = tarfile.USTAR_FORMAT, headers: dict[str, str] | None = None
-) -> bytes:
+def tar(entries: list[Entry], form: int = tarfile.USTAR_FORMAT, headers: dict[str, str] | None = None) -> bytes:
     """An archive as Python's tarfile writes it."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=form, pax_headers=headers or {}) as archive:
@@ -97,15 +95,7 @@ def wav(samples: int, seed: int) -> bytes:
     """A small mono WAV file of noise."""
     pcm = random.Random(seed).randbytes(2 * samples)
     form = struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)
-    return (
-        b"RIFF"
-        + struct.pack("<I", 36 + len(pcm))
-        + b"WAVEfmt "
-        + form
-        + b"data"
-        + struct.pack("<I", len(pcm))
-        + pcm
-    )
+    return b"RIFF" + struct.pack("<I", 36 + len(pcm)) + b"WAVEfmt " + form + b"data" + struct.pack("<I", len(pcm)) + pcm
 
 
 def lines(*records: object) -> bytes:
@@ -127,9 +117,7 @@ def manifests() -> Iterator[tuple[str, bytes]]:
     yield "only_newline.jsonl", b"\n"
     yield "bom.jsonl", b"\xef\xbb\xbf" + basic
     yield "half_line.jsonl", basic + b'{"audio_filepath": "a5.w'
-    no_separators = (
-        lines({"t": "zé中\U0001f600"}, {"t": "ls\u2028ps\u2029nel\u0085"}) + b'{"t": "cr"}\r{"t": "x"}\n'
-    )
+    no_separators = lines({"t": "zé中\U0001f600"}, {"t": "ls\u2028ps\u2029nel\u0085"}) + b'{"t": "cr"}\r{"t": "x"}\n'
     yield "separators.jsonl", no_separators
     yield "nul_tail.jsonl", basic + b"\0" * 64
     pick = random.Random(7)
@@ -166,9 +154,7 @@ def tars() -> Iterator[tuple[str, bytes]]:
     yield "pairs_metadata_first.tar", tar([entry for pair in pairs for entry in reversed(pair)])
     yield "pairs_placeholder.tar", tar([*pairs[0], ("1.nodata", b""), ("1.nometa", b"")])
     long_pairs: list[Entry] = [
-        entry
-        for i in range(2)
-        for entry in ((deep.format(i) + ".wav", w[i]), (deep.format(i) + ".json", meta[i]))
+        entry for i in range(2) for entry in ((deep.format(i) + ".wav", w[i]), (deep.format(i) + ".json", meta[i]))
     ]
     yield "pairs_long_pax.tar", tar(long_pairs, kinds.PAX_FORMAT)
     yield "pairs_long_gnu.tar", tar(long_pairs, kinds.GNU_FORMAT)
