@@ -237,10 +237,7 @@ def _strings(part: _Part | _Chain) -> list[str]:
     made = [""]
     for inner in part.parts:
         more = _strings(inner)
-        if len(more) == 1:
-            made = [text + more[0] for text in made]
-        else:
-            made = [text + tail for text in made for tail in more]
+        made = [text + more[0] for text in made] if len(more) == 1 else [text + tail for text in made for tail in more]
     return made
 
 

@@ -56,7 +56,7 @@ class RemoteClient:
 
     def _post(self, path: str, submission: Submission, **extra: str) -> Any:
         world = submission.world
-        query: list[tuple[str, str]] = [(key, value) for key, value in extra.items()]
+        query: list[tuple[str, str]] = list(extra.items())
         query += [("base", world.base or "")]
         query += [("var", f"{name}={value}") for name, value in world.variables.items()]
         query += [("env", f"{name}={value}") for name, value in world.env.items()]

@@ -407,7 +407,7 @@ def test_a_sidecar_is_written_in_pieces() -> None:
     build(
         "wds_tar",
         Memory(b"".join([pax(note="n" * 1_100_000) + A] * 4) + END),
-        lambda piece: long.append(piece),
+        long.append,
     )
     assert len(long) == 3  # and megabytes of extended headers do not wait for a batch to be full
     assert unpack(b"".join(pieces)) == [*range(0, 512 * 3 * walker.BATCH, 512), len(data)]
