@@ -105,7 +105,7 @@ def _prefixes(request: Request) -> tuple[tuple[str, str], ...]:
     return tuple(result)
 
 
-def submission_options(  # noqa: PLR0917 -- called by FastAPI, by name
+def submission_options(
     request: Request,
     base: Annotated[
         str | None,

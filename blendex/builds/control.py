@@ -6,7 +6,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from blendex.builds.site import Site
-from blendex.builds.submit import load_submission, queue_plan
+from blendex.builds.submit import identity, load_submission, queue_plan
 from blendex.catalog import builds, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
@@ -52,7 +52,8 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None
     try:
         with site.work.write() as session:
             row = _get(session, build)
-            load_submission(session, row)
+            gathered = load_submission(session, row)
+            wanted = row.options | options
             if not states.move_build(
                 session,
                 build,
@@ -61,7 +62,9 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None
                 error=None,
                 problems=None,
                 replans=0,
-                options=row.options | options,
+                options=wanted,
+                # Another result is another request: nobody who posts the plain blend may join this one.
+                identity=identity(row.owner, gathered, row.file, wanted),
             ):
                 raise _wrong_state(row, wish)
             queue_plan(session, build)

@@ -28,6 +28,7 @@ ROOMS: dict[str, Any] = {"plan": planning, "index": indexing, "publish": publish
 # What the parent itself and the page cache it works with need.
 RESERVE_BYTES = 256 * 2**20
 REAP_SECONDS = 5.0
+NOBODY = 0  # the ticket of an outcome that only ends a wait; real ones begin at 1
 
 
 class ClaimLoop:
@@ -47,17 +48,16 @@ class ClaimLoop:
         self._held: dict[int, Unit] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._wake = threading.Event()
         self._reaped = -REAP_SECONDS
 
     def stop(self) -> None:
         """End soon: what runs is handed back."""
         self._stop.set()
-        self._wake.set()
+        self.wake()
 
     def wake(self) -> None:
-        """There may be work."""
-        self._wake.set()
+        """There may be work: do not wait for the next poll."""
+        self.runner.outcomes.put(Outcome(NOBODY, "wake"))
 
     def run(self) -> None:
         """Work until ``stop`` or until ``idle`` says so."""
@@ -65,7 +65,6 @@ class ClaimLoop:
         heart.start()
         try:
             while not self._stop.is_set() and not self._idle():
-                self._wake.clear()
                 self._reap()
                 claimed = self._claim()
                 self._take_outcomes(wait=not claimed)
@@ -132,6 +131,8 @@ class ClaimLoop:
             except queue.Empty:
                 return
             deadline = 0.0
+            if outcome.ticket == NOBODY:
+                continue
             with self._lock:
                 unit = self._held.pop(outcome.ticket)
             self._finish(unit, outcome)

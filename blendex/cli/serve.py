@@ -48,7 +48,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
     sys.stdout.flush()
     sys.stderr.write(f"mirrors under {site.root.path}; sources may be read in {', '.join(roots)}\n")
     worker.start()
-    app = create_app(site, previews, loop.wake)
+    app = create_app(site, previews, loop.wake, alive=worker.is_alive)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
     try:
         uvicorn.Server(config).run(sockets=[listener])

@@ -109,9 +109,18 @@ class _Scan:
             return
         end = int(ends[0])
         self._extend(HEAD + skip, HEAD + end)
-        self._close_open_line(end)
+        offsets = np.empty(len(ends), np.int64)
+        offsets[0] = self._start
+        np.add(ends[:-1], self._base + 1, out=offsets[1:])
+        keep: NDArray[np.bool_] | None = None
+        if self._scratch[HEAD + end - 1] == _CR:
+            self._found.add("crlf", self._base + end - 1, self._lines)
+        if not self._count_line(self._first == _OPEN and self._last == _CLOSE):
+            keep = np.ones(len(ends), np.bool_)
+            keep[0] = False
         if len(ends) > 1:
-            self._judge(data, ends[:-1] + 1, ends[1:])
+            keep = self._judge(data, ends[:-1] + 1, ends[1:], keep)
+        self._emit(offsets if keep is None else offsets[keep])
         last = int(ends[-1]) + 1
         self._start, self._first, self._last = self._base + last, -1, -1
         self._extend(HEAD + last, HEAD + count)
@@ -148,25 +157,24 @@ class _Scan:
                 self._first = first if self._first < 0 else self._first
                 self._last = last
 
-    def _close_open_line(self, end: int) -> None:
-        """The newline at ``end`` of the chunk closes the line that was open before it."""
-        if self._scratch[HEAD + end - 1] == _CR:
-            self._found.add("crlf", self._base + end - 1, self._lines)
-        self._count_line(self._first == _OPEN and self._last == _CLOSE)
-
-    def _count_line(self, is_object: bool) -> None:
-        if self._first < 0:
+    def _count_line(self, is_object: bool) -> bool:
+        """Notes the end of the open line; whether it is a record."""
+        blank = self._first < 0
+        if blank:
             self._found.add("blank_record" if self._upstream else "blank_line", self._start, self._lines)
         elif not is_object:
             self._found.add("not_an_object", self._start, self._lines)
-        if self._first >= 0 or self._upstream:
-            self._emit(np.array([self._start], np.int64))
         self._lines += 1
+        return self._upstream or not blank
 
-    def _judge(self, data: NDArray[np.uint8], starts: Positions, ends: Positions) -> None:
-        """Judges the lines ``[starts, ends)`` of the chunk, each with a newline on both sides in it."""
-        good = (data[starts] == _OPEN) & (data[ends - 1] == _CLOSE)
-        keep: NDArray[np.bool_] | None = None
+    def _judge(
+        self, data: NDArray[np.uint8], starts: Positions, ends: Positions, keep: NDArray[np.bool_] | None
+    ) -> NDArray[np.bool_] | None:
+        """Judges the lines ``[starts, ends)`` of the chunk, each with a newline on both sides in it.
+
+        Returns ``keep``, made if need be, without the blank ones; it begins with the line before these.
+        """
+        good = (data.take(starts) == _OPEN) & (data.take(ends - 1) == _CLOSE)
         if not good.all():
             odd = np.flatnonzero(~good)
             begin, end = starts[odd], ends[odd]
@@ -177,11 +185,10 @@ class _Scan:
             closed = (data[first] == _OPEN) & (data[last] == _CLOSE)
             self._add("not_an_object", begin, odd, ~blank & ~closed)
             if not self._upstream and blank.any():
-                keep = np.ones(len(starts), np.bool_)
-                keep[odd[blank]] = False
+                keep = np.ones(len(starts) + 1, np.bool_) if keep is None else keep
+                keep[odd[blank] + 1] = False
         self._lines += len(starts)
-        offsets = starts + self._base
-        self._emit(offsets if keep is None else offsets[keep])
+        return keep
 
     def _add(
         self,
@@ -212,7 +219,8 @@ class _Scan:
         if self._start < self._base:
             line = self._lines
             closed = self._last == _CLOSE
-            self._count_line(self._first == _OPEN)
+            if self._count_line(self._first == _OPEN):
+                self._emit(np.array([self._start], np.int64))
             if self._first >= 0:
                 self._found.add("no_final_newline" if closed else "half_line", self._start, line)
         self._sink(self._base.to_bytes(8, "little"))

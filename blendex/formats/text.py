@@ -39,12 +39,13 @@ def newlines(
     # nonzero over 64-bit words of a bit mask is 5 times faster than over bytes, as long as few words are not
     # 0
     words = np.packbits(hits, bitorder="little").view(np.uint64)
-    filled = np.flatnonzero(words)
-    word = words[filled]
-    lowest = word & -word
-    if (lowest != word).any():  # a word with two newlines
+    filled = words.astype(np.bool_).nonzero()[0]  # nonzero of numbers itself takes 3 times as long
+    word = words.take(filled)
+    if len(word) and np.bitwise_count(word).max() > 1:  # two newlines in 64 bytes
         return np.flatnonzero(hits)
-    return np.asarray(filled * 64 + np.bitwise_count(lowest - np.uint64(1)), np.int64)
+    found: NDArray[np.int64] = filled << 6
+    found += np.bitwise_count(word - np.uint64(1))
+    return found
 
 
 def _search(buffer: bytearray, start: int, end: int) -> NDArray[np.int64]:

@@ -220,7 +220,11 @@ class Slots:
                 continue
             process = self._idle.pop() if self._idle else None
             if process is None:
-                process = _Process(self._package)
+                try:
+                    process = _Process(self._package)
+                except OSError as error:  # no process, descriptor or disk to be had: the call is lost, not the slots
+                    self._finish(work, Outcome(work.ticket, "signal", log=f"No child could be started: {error}"))
+                    continue
                 processes.add(process)
                 self._selector.register(process.outbox, selectors.EVENT_READ, process)
             process.work = work

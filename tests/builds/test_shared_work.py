@@ -192,3 +192,29 @@ def test_a_death_is_pinned_to_the_source_in_hand(
     assert len(tries) == 2  # once in company, once alone and larger
     assert tries[1] == (1, tries[0][1] * 2)
     assert result["opened"] == 5  # the others were read, once
+
+
+def test_a_plain_post_does_not_join_an_accepted_build(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    good = corpus(data, shards=1)
+    blend = good + f"- {{type: nemo, manifest_filepath: {put(data / 'x.json', b'[1]')}}}\n"
+    failed = run_build(site, submission(blend, data), runner=InlineRunner())
+    control.accept(site, failed["id"], who="ada", why="tonight")
+    other, made = submit(site, submission(blend, data))
+    assert made
+    assert other.id != failed["id"]
+    work_until_all_ended(site)
+    assert states(site) == {failed["id"]: "ready", other.id: "failed"}
+
+
+def test_a_wake_up_ends_the_wait(open_site: OpenSite, data: Path) -> None:
+    site = open_site(poll_seconds=30)
+    loop = ClaimLoop(site, Slots(1, "blendex.units"), idle=lambda: "ready" in states(site).values())
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    time.sleep(0.3)  # it found nothing and waits for its poll
+    started = time.monotonic()
+    submit(site, submission(corpus(data, shards=1), data))
+    loop.wake()
+    thread.join(60)
+    assert time.monotonic() - started < 20

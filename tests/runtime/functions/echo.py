@@ -1,0 +1,8 @@
+"""Returns what it was given."""
+
+import os
+
+
+def run(arguments, report):
+    report({"seen": len(arguments)})
+    return {"value": arguments.get("value"), "pid": os.getpid()}

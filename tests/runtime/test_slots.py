@@ -1,0 +1,172 @@
+"""Slots: what becomes of children that end well, badly, or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from blendex.runtime.slots import Call, Slots
+
+
+@pytest.fixture
+def slots() -> Iterator[Slots]:
+    made = Slots(2, "tests.runtime.functions")
+    yield made
+    made.close()
+    assert not psutil.Process().children()
+
+
+def call(name: str, memory: int = 0, seconds: float = 30.0, **arguments: object) -> Call:
+    return Call(f"tests.runtime.functions.{name}:run", arguments, memory, seconds)
+
+
+def test_a_call_returns_what_the_function_returns(slots: Slots) -> None:
+    ticket = slots.start(call("echo", value=[1, "ä", None]))
+    outcome = slots.outcomes.get(timeout=30)
+    assert (outcome.ticket, outcome.cause) == (ticket, "done")
+    assert outcome.result is not None
+    assert outcome.result["value"] == [1, "ä", None]
+    assert outcome.progress == [{"seen": 1}]
+    assert outcome.peak > 0
+
+
+def test_a_child_is_used_again(slots: Slots) -> None:
+    pids = set()
+    for _ in range(3):
+        slots.start(call("echo"))
+        result = slots.outcomes.get(timeout=30).result
+        assert result is not None
+        pids.add(result["pid"])
+    assert len(pids) == 1
+
+
+def test_an_error_names_itself_and_loses_nothing(slots: Slots) -> None:
+    slots.start(call("fails", code="source_missing"))
+    outcome = slots.outcomes.get(timeout=30)
+    assert outcome.cause == "error"
+    assert outcome.error is not None
+    assert (outcome.error["code"], outcome.error["next_step"]) == ("source_missing", "look")
+    slots.start(call("fails"))
+    outcome = slots.outcomes.get(timeout=30)
+    assert outcome.error == {"code": "internal", "message": "ZeroDivisionError in tests.runtime.functions.fails:run."}
+    assert "ZeroDivisionError" in outcome.log
+
+
+def test_only_functions_of_the_package_can_be_called() -> None:
+    slots = Slots(1, "tests.runtime.functions")
+    try:
+        slots.start(Call("os:system", {"command": "true"}))
+        assert slots.outcomes.get(timeout=30).cause == "signal"
+    finally:
+        slots.close()
+
+
+@pytest.mark.parametrize("how", ["numpy", "python"])
+def test_a_child_dies_of_its_memory_before_the_machine_does_and_names_its_source(slots: Slots, how: str) -> None:
+    slots.start(call("eats", memory=200 * 2**20, how=how))
+    outcome = slots.outcomes.get(timeout=60)
+    assert (outcome.cause, outcome.in_hand) == ("memory", "the big one")
+
+
+def test_a_killed_child_costs_its_own_call_only(slots: Slots) -> None:
+    slots.start(call("sleeps", seconds_asleep=30))
+    slots.start(call("echo"))
+    assert slots.outcomes.get(timeout=30).cause == "done"
+    victim = next(
+        process for process in psutil.Process().children() if process.cpu_times() and process.pid != os.getpid()
+    )
+    for process in psutil.Process().children():
+        process.send_signal(signal.SIGKILL)
+    outcome = slots.outcomes.get(timeout=30)
+    assert (outcome.cause, outcome.in_hand) == ("signal", "asleep")
+    assert "SIGKILL" in outcome.log
+    assert not victim.is_running()
+    slots.start(call("echo"))
+    assert slots.outcomes.get(timeout=30).cause == "done"
+
+
+def test_a_deadline_ends_a_call(slots: Slots) -> None:
+    started = time.monotonic()
+    slots.start(call("sleeps", seconds=0.5, seconds_asleep=60))
+    assert slots.outcomes.get(timeout=30).cause == "timeout"
+    assert time.monotonic() - started < 20
+
+
+def test_cancel_and_shutdown_are_told_apart() -> None:
+    slots = Slots(2, "tests.runtime.functions")
+    first = slots.start(call("sleeps", seconds_asleep=60))
+    slots.start(call("sleeps", seconds_asleep=60))
+    slots.cancel(first)
+    assert slots.outcomes.get(timeout=30).cause == "cancelled"
+    slots.close()
+    assert slots.outcomes.get(timeout=30).cause == "shutdown"
+
+
+def test_calls_wait_for_a_slot_without_blocking_the_caller(slots: Slots) -> None:
+    for _ in range(2):
+        slots.start(call("sleeps", seconds_asleep=0.2))
+    assert slots.free() == 0
+    for _ in range(2):
+        slots.outcomes.get(timeout=30)
+    assert slots.free() == 2
+
+
+def test_large_messages_go_both_ways(slots: Slots) -> None:
+    value = "x" * (8 << 20)
+    slots.start(call("echo", value=value))
+    result = slots.outcomes.get(timeout=60).result
+    assert result is not None
+    assert result["value"] == value
+
+
+def test_children_see_no_secrets_of_the_parent(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BLENDEX_DATABASE_URL", "postgresql://user:secret@host/db")
+    slots.start(call("environment"))
+    result = slots.outcomes.get(timeout=30).result
+    assert result is not None
+    assert not [name for name in result["names"] if name.startswith("BLENDEX")]
+
+
+def test_children_die_with_their_parent(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\n"
+        "from blendex.runtime.slots import Call, Slots\n"
+        "slots = Slots(1, 'tests.runtime.functions')\n"
+        "slots.start(Call('tests.runtime.functions.sleeps:run', {'seconds_asleep': 60}))\n"
+        "import psutil\n"
+        "while not psutil.Process().children(): time.sleep(0.01)\n"
+        "print(psutil.Process().children()[0].pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    child.wait(timeout=10)
+    assert not child.is_running()
+
+
+def test_a_child_that_cannot_be_started_costs_its_call_only(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> None:
+    from blendex.runtime import slots as module
+
+    def fails(_: str) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    real = module._Process
+    monkeypatch.setattr(module, "_Process", fails)
+    slots.start(call("echo"))
+    outcome = slots.outcomes.get(timeout=30)
+    assert (outcome.cause, "temporarily unavailable" in outcome.log) == ("signal", True)
+    monkeypatch.setattr(module, "_Process", real)
+    slots.start(call("echo"))
+    assert slots.outcomes.get(timeout=30).cause == "done"
