@@ -1,3 +1,22 @@
-"""Blendex builds, keeps and serves the indexes that make speech training data randomly accessible."""
+"""Blendex builds, keeps and serves the indexes that make speech training data randomly accessible.
 
+The Python API is three calls: ``plan``, ``build`` and ``resolve``, imported when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blendex.api import BuildFailed, Built, build, plan, resolve
+
+__all__ = ["BuildFailed", "Built", "build", "plan", "resolve"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from blendex import api
+
+    return getattr(api, name)
