@@ -10,8 +10,9 @@ help:
 check: lock-check ## linters, types, layers, locked versions, shell scripts
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/mypy scripts/lock_check.py
+	.venv/bin/mypy scripts/lock_check.py scripts/reference.py
 	.venv/bin/lint-imports
+	$(PY) scripts/reference.py --check
 	.venv/bin/shellcheck $(SHELL_FILES)
 
 test: ## install what the tests need and run them

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from blendex.version import __version__
+
 if TYPE_CHECKING:
     from blendex.api import BuildFailed, Built, build, plan, resolve
 
-__all__ = ["BuildFailed", "Built", "build", "plan", "resolve"]
-__version__ = "0.1.0"
+__all__ = ["BuildFailed", "Built", "__version__", "build", "plan", "resolve"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """What a process may be told. Every field is documented in ``docs/settings.md``."""
+    """What a process may be told. Every field is in ``docs/reference/settings.md``."""
 
     model_config = SettingsConfigDict(env_prefix="BLENDEX_", extra="forbid", frozen=True)
 

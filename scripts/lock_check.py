@@ -57,9 +57,7 @@ def group(table: dict[str, Any], name: str) -> Iterator[Requirement]:
             yield from group(table, item["include-group"])
 
 
-def wanted(
-    pyproject: dict[str, Any], extras: tuple[str, ...], groups: tuple[str, ...]
-) -> Iterator[Requirement]:
+def wanted(pyproject: dict[str, Any], extras: tuple[str, ...], groups: tuple[str, ...]) -> Iterator[Requirement]:
     """What one file must hold at least."""
     project = pyproject["project"]
     yield from map(Requirement, project["dependencies"])

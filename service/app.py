@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from blendex import __version__
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
 from blendex.runtime.slots import Runner
+from blendex.version import __version__
 from service import docs, health, problems
 from service.api.v1 import builds, mirrors, names
 from service.edge import Edge

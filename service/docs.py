@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from blendex import __version__
+from blendex.version import __version__
 from service.api.v1.schemas import Problem
 
 STATIC = Path(__file__).parent / "static"

@@ -46,3 +46,9 @@ def test_importing_is_cheap() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert found.stdout.strip() == "0"
+
+
+def test_the_version_is_the_one_that_is_installed() -> None:
+    from importlib.metadata import version
+
+    assert blendex.__version__ == version("blendex")

@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 from sqlalchemy.orm import Session
 
-from blendex import __version__
 from blendex.blend.world import World
 from blendex.builds.indexing import attempt
 from blendex.builds.site import Site
@@ -26,6 +25,7 @@ from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.names import write_pointer
 from blendex.runtime.slots import Call, Outcome
 from blendex.units.stage import JOB_FIELDS, read_job
+from blendex.version import __version__
 
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
 MOST_REPLANS = 5
