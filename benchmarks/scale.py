@@ -22,7 +22,7 @@ import psutil
 from blendex.blend.world import World
 from blendex.builds.run import run_build
 from blendex.builds.site import Site, open_site
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.settings import Settings
 
 MOST_GROWTH = 1.3

@@ -19,7 +19,7 @@ from blendex.builds.preview import Preview, preview
 from blendex.builds.resolve import Answer, Resolver
 from blendex.builds.run import run_build
 from blendex.builds.site import Site, open_site
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 from blendex.mirrors.names import NAME
 from blendex.runtime.slots import Slots

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from blendex.blend.load import Limits
 from blendex.builds.site import Site
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 from blendex.storage.local import LocalStorage
 from service.query import Options

@@ -6,7 +6,7 @@ import threading
 
 from blendex.builds.preview import Preview, preview
 from blendex.builds.site import Site
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 from blendex.runtime.slots import Runner
 

@@ -6,7 +6,8 @@ from blendex.builds.control import not_found
 from blendex.builds.site import Site
 from blendex.catalog import builds, mirrors
 from blendex.errors import BlendexError, Code
-from blendex.mirrors.names import check_name, write_pointer
+from blendex.mirrors.names import check_name
+from blendex.mirrors.pointers import write_pointer
 
 
 def point(site: Site, name: str, build: str) -> None:

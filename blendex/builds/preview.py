@@ -9,7 +9,8 @@ from typing import Any
 
 from blendex.builds.planning import Row, chunks_of, fresh, look_up, plan_arguments
 from blendex.builds.site import Site
-from blendex.builds.submit import PLAN_MEMORY, Submission, gather
+from blendex.builds.submission import Submission
+from blendex.builds.submit import PLAN_MEMORY, gather
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import Finding, refusing

@@ -22,7 +22,7 @@ from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS, Finding, refusing
 from blendex.formats.kinds import recipe
 from blendex.mirrors.keys import KeyMaker
-from blendex.mirrors.names import write_pointer
+from blendex.mirrors.pointers import write_pointer
 from blendex.runtime.slots import Call, Outcome
 from blendex.units.stage import JOB_FIELDS, read_job
 from blendex.version import __version__

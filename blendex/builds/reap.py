@@ -14,7 +14,7 @@ from blendex.builds.site import Site
 from blendex.builds.submit import queue_plan
 from blendex.catalog import builds, states, units
 from blendex.catalog.models import RUNNING, Build, Name, Unit
-from blendex.mirrors.names import write_pointer
+from blendex.mirrors.pointers import write_pointer
 
 # Private files of builds that this catalog does not know may belong to another catalog on the same root.
 FOREIGN_SECONDS = 24 * 3600

@@ -8,7 +8,8 @@ from typing import Any
 from blendex.builds import describe
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.site import Site
-from blendex.builds.submit import Submission, submit
+from blendex.builds.submission import Submission
+from blendex.builds.submit import submit
 from blendex.catalog import builds
 from blendex.runtime.slots import Runner, Slots
 

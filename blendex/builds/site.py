@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from blendex.builds import adopt
-from blendex.catalog import migrate
+from blendex.catalog import revision
 from blendex.catalog.engine import UnitOfWork, default_url, open_engine, tie
 from blendex.settings import Settings
 from blendex.storage.root import Root
@@ -39,7 +39,10 @@ def open_site(settings: Settings, roots: tuple[str, ...]) -> Site:
     if url is None:
         url, notice = default_url(root.path, settings.state_dir)
     engine = open_engine(url)
-    migrate.upgrade(engine)
+    if revision.current(engine) != revision.head():
+        from blendex.catalog import migrate
+
+        migrate.upgrade(engine)
     work = UnitOfWork(engine)
     if tie(work, root.path):
         adopt.adopt_all(work, root)

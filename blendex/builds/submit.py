@@ -3,71 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.blend.world import World
 from blendex.builds.site import Site
+from blendex.builds.submission import Submission
 from blendex.catalog import blobs, builds, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
-from blendex.formats.findings import FINDINGS
-from blendex.mirrors.names import check_name
 from blendex.storage.local import LocalStorage
 from blendex.units.plan import FolderReader
 
 # What planning and publishing take in memory, measured: 400,000 sources stay under it.
 PLAN_MEMORY = 400 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """What was posted: the text, where it stood, its world, and the options that change the result."""
-
-    text: bytes
-    file: str
-    world: World
-    nested: Mapping[str, bytes] = field(default_factory=dict)  # texts that came along, by path
-    compat: str = ""
-    allow: tuple[str, ...] = ()
-    on_bad: str = "fail"
-    name: str | None = None
-
-    def check(self) -> None:
-        """Refuse options that mean nothing.
-
-        Raises:
-            BlendexError: bad_request.
-        """
-        if self.compat not in ("", "upstream"):
-            raise BlendexError(
-                Code.BAD_REQUEST,
-                f"compat={self.compat!r} is unknown.",
-                next_step="Leave it out, or say upstream.",
-            )
-        if self.on_bad not in ("fail", "exclude"):
-            raise BlendexError(
-                Code.BAD_REQUEST, f"on_bad={self.on_bad!r} is unknown.", next_step="Say fail or exclude."
-            )
-        for item in self.allow:
-            if item not in FINDINGS:
-                raise BlendexError(
-                    Code.BAD_REQUEST,
-                    f"allow={item!r} names no finding.",
-                    next_step=f"The findings are {', '.join(sorted(FINDINGS))}.",
-                )
-        if self.name is not None:
-            check_name(self.name)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options, as they are stored and as they enter the identity."""
-        return {"compat": self.compat, "allow": sorted(set(self.allow)), "on_bad": self.on_bad}
 
 
 def gather(site: Site, submission: Submission) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
+from blendex.catalog import revision
 from blendex.catalog.models import Base
 from blendex.errors import BlendexError, Code
 
@@ -23,22 +24,14 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
-def head() -> str:
-    """The newest revision."""
-    revision = ScriptDirectory.from_config(_config()).get_current_head()
-    assert revision is not None
-    return revision
-
-
 def upgrade(engine: Engine) -> None:
     """Migrate to the newest revision; nothing to do is nothing done.
 
     Raises:
         BlendexError: catalog_version, when the database is newer than this program.
     """
-    with engine.begin() as connection:
-        current = MigrationContext.configure(connection).get_current_revision()
-    if current == head():
+    current = revision.current(engine)
+    if current == revision.head():
         return
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     if current is not None and current not in known:
@@ -51,10 +44,10 @@ def upgrade(engine: Engine) -> None:
         command.upgrade(_config(connection), "head")
 
 
-def downgrade(engine: Engine, revision: str) -> None:
-    """Go back to ``revision`` (``-1``: one step)."""
+def downgrade(engine: Engine, target: str) -> None:
+    """Go back to ``target`` (``-1``: one step)."""
     with engine.execution_options(blendex_write=True).begin() as connection:
-        command.downgrade(_config(connection), revision)
+        command.downgrade(_config(connection), target)
 
 
 def drift(engine: Engine) -> list[object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 
 Watch = Callable[[dict[str, Any]], None]
 

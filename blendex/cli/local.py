@@ -10,7 +10,7 @@ from blendex.builds import control, describe, naming
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site, open_site
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.catalog import builds, mirrors
 from blendex.cli.client import Watch
 from blendex.runtime.slots import Slots

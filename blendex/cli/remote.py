@@ -12,7 +12,7 @@ import httpx
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.cli.client import Watch
 from blendex.errors import BlendexError, Code
 from blendex.storage.local import LocalStorage

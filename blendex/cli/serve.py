@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -49,6 +50,10 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
     sys.stderr.write(f"mirrors under {site.root.path}; sources may be read in {', '.join(roots)}\n")
     worker.start()
     app = create_app(site, previews, loop.wake, alive=worker.is_alive)
+    # uvicorn raises the signal that ended it once more, for the handler it found. Without one of ours the process
+    # would end there, and what its children had in hand would wait for its leases to run out.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
     try:
         uvicorn.Server(config).run(sockets=[listener])

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from blendex.blend.world import World
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 
 

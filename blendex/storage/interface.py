@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
+
+from blendex.errors import BlendexError
 
 # A token this young at the start of a read is racy: the file may change again without the token changing,
 # because kernels stamp files with a clock of a few milliseconds and some servers with one of a second or two.
@@ -57,11 +60,17 @@ class Opened(Protocol):
 
 
 class Storage(Protocol):
-    """A store of sources, reached by address."""
+    """A store of sources, reached by address.
+
+    ``open`` is how a range or a stream is read: what it returns reads the very object whose stat it carries, and
+    ``unchanged`` is the guard after the last read. ``stat_many`` answers in order, as many at a time as pays for
+    the store: a store that can list need not ask for each.
+    """
 
     figures: Figures
 
     def stat(self, address: str) -> Stat: ...
+    def stat_many(self, addresses: Iterable[str]) -> Iterator[Stat | BlendexError]: ...
     def open(self, address: str) -> Opened: ...
     def list(self, address: str) -> list[tuple[str, bool]]: ...
     def read(self, address: str, limit: int) -> bytes: ...

@@ -6,12 +6,17 @@ import errno
 import os
 import stat as stat_module
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
 from blendex.errors import BlendexError, Code
 from blendex.storage.interface import Figures, Stat
+
+STAT_BATCH = 64
 
 
 def _stat(address: str, result: os.stat_result) -> Stat:
@@ -41,6 +46,12 @@ def _failure(address: str, error: OSError) -> BlendexError:
         file=address,
         next_step="Make it readable for the worker, then retry the build.",
     )
+
+
+def _batches(addresses: Iterable[str]) -> Iterator[list[str]]:
+    iterator = iter(addresses)
+    while batch := list(islice(iterator, STAT_BATCH)):
+        yield batch
 
 
 class OpenedFile:
@@ -93,12 +104,14 @@ class LocalStorage:
         roots: folders, symlinks resolved, outside of which nothing is read or revealed. ``("/",)`` allows all
             that the process may read.
         clock_dir: a folder on the file server whose clock decides what is racy.
+        threads: how many files ``stat_many`` asks for at one time; on a cluster each answer is a round trip.
     """
 
-    def __init__(self, roots: Sequence[str], clock_dir: str | None = None) -> None:
+    def __init__(self, roots: Sequence[str], clock_dir: str | None = None, threads: int = 1) -> None:
         self._roots = tuple(os.path.realpath(root) for root in roots)
         self._everything = "/" in self._roots
         self._clock_dir = clock_dir
+        self._threads = threads
         self._skew_ns: int | None = None
         self._folders: dict[str, str] = {}
         self.figures = Figures()
@@ -147,6 +160,32 @@ class LocalStorage:
             raise _failure(address, error) from error
         self._regular(address, result.st_mode)
         return _stat(address, result)
+
+    def _try_stat(self, addresses: list[str]) -> list[Stat | BlendexError]:
+        answers: list[Stat | BlendexError] = []
+        for address in addresses:
+            try:
+                answers.append(self.stat(address))
+            except BlendexError as error:
+                answers.append(error)
+        return answers
+
+    def stat_many(self, addresses: Iterable[str]) -> Iterator[Stat | BlendexError]:
+        """``stat`` of each address, or its error, in order."""
+        batches = _batches(addresses)
+        if self._threads <= 1:
+            for batch in batches:
+                yield from self._try_stat(batch)
+            return
+        with ThreadPoolExecutor(self._threads) as pool:
+            # A few batches per thread are under way: 400,000 addresses must not queue 400,000 answers.
+            under_way: deque[Future[list[Stat | BlendexError]]] = deque()
+            for batch in batches:
+                under_way.append(pool.submit(self._try_stat, batch))
+                if len(under_way) >= self._threads * 4:
+                    yield from under_way.popleft().result()
+            while under_way:
+                yield from under_way.popleft().result()
 
     def _regular(self, address: str, mode: int) -> None:
         if not stat_module.S_ISREG(mode):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from blendex.blend.discover import Discovery, Pointer, Problem, Source, discover
@@ -16,7 +14,6 @@ from blendex.storage.interface import Stat
 from blendex.storage.local import LocalStorage
 
 CHUNK = 4096
-STAT_BATCH = 64
 
 
 class FolderReader:
@@ -57,37 +54,25 @@ def limits_of(arguments: dict[str, Any]) -> Limits:
 
 
 def _stat_all(
-    storage: LocalStorage, world: World, sources: list[Source], threads: int
-) -> Iterable[tuple[int, str | None, Stat | BlendexError]]:
-    """Stat every source, in order, ``threads`` at a time: on a cluster each answer is a round trip."""
-
-    def one(source: Source) -> tuple[str | None, Stat | BlendexError]:
+    storage: LocalStorage, world: World, sources: list[Source]
+) -> Iterator[tuple[Source, str, Stat | BlendexError]]:
+    """Every source with its address and its stat, or what is wrong with it, in order."""
+    refused: dict[int, BlendexError] = {}
+    addresses: list[str] = []
+    for number, source in enumerate(sources):
         try:
-            address = world.address(source.path)
+            addresses.append(world.address(source.path))
         except BlendexError as error:
-            return None, error
-        try:
-            return address, storage.stat(address)
-        except BlendexError as error:
-            error.file = source.path
-            return address, error
-
-    def batch(part: list[Source]) -> list[tuple[str | None, Stat | BlendexError]]:
-        return [one(source) for source in part]
-
-    if threads <= 1:
-        for number, source in enumerate(sources):
-            yield number, *one(source)
-        return
-    parts = (sources[start : start + STAT_BATCH] for start in range(0, len(sources), STAT_BATCH))
-    number = 0
-    with ThreadPoolExecutor(threads) as pool:
-        # Windows of a few batches per thread: a plan of 400,000 sources must not queue 400,000 answers.
-        while window := list(islice(parts, threads * 4)):
-            for answers in pool.map(batch, window):
-                for answer in answers:
-                    yield number, *answer
-                    number += 1
+            refused[number] = error
+    answers = zip(addresses, storage.stat_many(addresses), strict=True)
+    for number, source in enumerate(sources):
+        if number in refused:
+            yield source, "", refused[number]
+            continue
+        address, answer = next(answers)
+        if isinstance(answer, BlendexError):
+            answer.file = source.path
+        yield source, address, answer
 
 
 def _collisions(sources: list[Source], owners: dict[Source, list[int]]) -> Iterable[tuple[int, BlendexError]]:
@@ -143,7 +128,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         for a file it names.
     """
     world = World.from_dict(arguments["world"])
-    storage = LocalStorage(arguments["roots"], arguments["root"])
+    storage = LocalStorage(arguments["roots"], arguments["root"], arguments["stat_threads"])
     nested = {path: text.encode() for path, text in arguments["nested"].items()}
     limits = limits_of(arguments)
     reader = FolderReader(storage, nested, limits.bytes)
@@ -169,8 +154,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     rows: list[list[Any]] = []
     row_of: dict[Source, int] = {}
     bytes_total = 0
-    for number, address, answer in _stat_all(storage, world, sources, arguments["stat_threads"]):
-        source = sources[number]
+    for source, address, answer in _stat_all(storage, world, sources):
         if isinstance(answer, BlendexError):
             for owner in owners[source]:
                 leaf = leaves[owner]

@@ -20,7 +20,6 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -39,7 +38,6 @@ from blendex.units.receipt import FORMAT, dumps, read_receipt
 OPEN_OBJECTS = 32
 # Up to here an fsync per file (about 0.5 ms each) beats flushing whatever else is dirty on the filesystem.
 FSYNC_FILES = 64
-RECHECK_BATCH = 256
 
 # One line of the job: what the catalog knows of one source.
 JOB_FIELDS = (
@@ -194,39 +192,13 @@ def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
 
 def _changed(arguments: dict[str, Any]) -> list[str]:
     """Paths of sources that are not what was read any more."""
-    storage = LocalStorage(arguments["roots"])
-
-    def check(items: list[dict[str, Any]]) -> list[str]:
-        different = []
-        for item in items:
-            try:
-                same = storage.stat(item["address"]).token == item["token"]
-            except BlendexError:
-                same = False
-            if not same:
-                different.append(item["path"])
-        return different
-
-    def batches() -> Iterator[list[dict[str, Any]]]:
-        batch = []
-        for item in read_job(arguments["job"]):
-            batch.append(item)
-            if len(batch) == RECHECK_BATCH:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
-
-    changed: list[str] = []
-    with ThreadPoolExecutor(arguments["stat_threads"]) as pool:
-        pending = []
-        for batch in batches():
-            pending.append(pool.submit(check, batch))
-            if len(pending) >= arguments["stat_threads"] * 2:
-                changed += pending.pop(0).result()
-        for future in pending:
-            changed += future.result()
-    return changed
+    storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
+    answers = storage.stat_many(item["address"] for item in read_job(arguments["job"]))
+    return [
+        item["path"]
+        for item, answer in zip(read_job(arguments["job"]), answers, strict=True)
+        if isinstance(answer, BlendexError) or answer.token != item["token"]
+    ]
 
 
 def _archive_receipt(root: Root, key: str, attempt: str) -> None:

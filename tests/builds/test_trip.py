@@ -14,7 +14,7 @@ import pytest
 from blendex.blend.world import World
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.units.receipt import read_sources
 from blendex.units.verify import run as verify
 from tests.support.corpus import OLD_NS, corpus, manifest, put, sidecars, submission, wait_until_calm

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, text
 
 from blendex.builds.site import Site
-from blendex.catalog import blobs, builds, migrate, states, units
+from blendex.catalog import blobs, builds, migrate, revision, states, units
 from blendex.catalog.engine import UnitOfWork, default_url, open_engine
 from blendex.catalog.models import Build, Unit
 from blendex.errors import BlendexError, Code
@@ -35,6 +35,17 @@ def test_migrations_agree_with_the_models_and_go_down(tmp_path: Path) -> None:
     migrate.downgrade(engine, "-1")
     migrate.upgrade(engine)
     assert migrate.drift(engine) == []
+    engine.dispose()
+
+
+def test_the_newest_revision_is_alembics_head(tmp_path: Path) -> None:
+    from alembic.script import ScriptDirectory
+
+    assert ScriptDirectory.from_config(migrate._config()).get_current_head() == revision.head()
+    engine = open_engine(f"sqlite:///{tmp_path}/c.sqlite")
+    assert revision.current(engine) is None
+    migrate.upgrade(engine)
+    assert revision.current(engine) == revision.head()
     engine.dispose()
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from blendex.builds import reap
 from blendex.builds.run import run_build
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.units.verify import run as verify
 from tests.chaos.crash import Counter, in_child
 from tests.support.corpus import corpus, sidecars, site, submission

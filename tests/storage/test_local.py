@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from blendex.errors import BlendexError, Code
-from blendex.storage.interface import RACY_NS
+from blendex.storage.interface import RACY_NS, Stat
 from blendex.storage.local import LocalStorage, token_mtime_ns
 
 
@@ -136,3 +136,14 @@ def test_figures_count_what_was_done(inside: Path) -> None:
 
 def test_the_file_servers_clock_is_never_later_than_ours(tmp_path: Path) -> None:
     assert LocalStorage(["/"], str(tmp_path)).now_ns() <= time.time_ns()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_stats_come_in_order_with_their_errors(inside: Path, threads: int) -> None:
+    for number in range(0, 1000, 2):
+        (inside / f"{number}.json").write_bytes(b"x" * number)
+    storage = LocalStorage([str(inside)], threads=threads)
+    answers = list(storage.stat_many(f"{inside}/{number}.json" for number in range(1000)))
+    assert [answer.size if isinstance(answer, Stat) else answer.code for answer in answers] == [
+        Code.SOURCE_MISSING if number % 2 else number for number in range(1000)
+    ]

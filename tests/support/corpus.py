@@ -11,7 +11,7 @@ from pathlib import Path
 
 from blendex.blend.world import World
 from blendex.builds.site import Site, open_site
-from blendex.builds.submit import Submission
+from blendex.builds.submission import Submission
 from blendex.settings import Settings
 from blendex.storage.interface import RACY_NS
 

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from blendex.builds import control, describe, submit
+from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.catalog.models import RUNNING
 from blendex.errors import BlendexError, Code
@@ -60,7 +61,7 @@ def _detail(house: House, build: str) -> dict[str, Any]:
         return _linked(describe.build_detail(house.site, session, row))
 
 
-async def read_body(request: Request, house: House, options: Options) -> submit.Submission:
+async def read_body(request: Request, house: House, options: Options) -> Submission:
     """The submission of a request."""
     body = await request.body()
     kind = request.headers.get("content-type", "")

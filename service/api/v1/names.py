@@ -13,7 +13,8 @@ from starlette.responses import Response
 from blendex.builds import describe
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
-from blendex.mirrors.names import check_name, write_pointer
+from blendex.mirrors.names import check_name
+from blendex.mirrors.pointers import write_pointer
 from service import lookup, text
 from service.api.v1 import schemas
 from service.bodies import read_fields
