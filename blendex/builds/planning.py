@@ -34,8 +34,6 @@ class Row:
     address: str
     token: str
     size: int
-    mtime_ns: int
-    racy: bool
 
     @property
     def cost(self) -> int:
@@ -48,7 +46,6 @@ def plan_arguments(site: Site, submission: dict[str, Any], file: str) -> dict[st
     return submission | {
         "file": file,
         "roots": list(site.roots),
-        "root": site.root.path,
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
     }
@@ -85,7 +82,7 @@ def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[st
 def fresh(row: Row, known: sources.Known | None) -> bool:
     """True when the token proves that the content is the known one: no read is needed.
 
-    A racy token proves nothing, whether it was when stored or is now: the next look reads again.
+    A token that was racy when it was stored proves nothing, now or later: the source is read again.
     """
     return known is not None and known.has_content and known.token == row.token and not known.racy
 

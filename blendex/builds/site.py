@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from blendex.builds import adopt
 from blendex.catalog import revision
-from blendex.catalog.engine import UnitOfWork, default_url, open_engine, tie
+from blendex.catalog.engine import UnitOfWork, belongs, default_url, open_engine, tie
 from blendex.settings import Settings
 from blendex.storage.root import Root
 
@@ -44,6 +44,8 @@ def open_site(settings: Settings, roots: tuple[str, ...]) -> Site:
 
         migrate.upgrade(engine)
     work = UnitOfWork(engine)
-    if tie(work, root.path):
+    if not belongs(work, root.path):
+        # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
         adopt.adopt_all(work, root)
+        tie(work, root.path)
     return Site(settings, root, work, roots, notice)

@@ -49,12 +49,12 @@ def create(
         "fence": 0, "version": 0, "priority": 0, "replans": 0,
         "sources": 0, "reused": 0, "bytes": 0, "opened": 0,
     }  # fmt: skip
-    made = session.execute(
-        dialect.insert(session, Build).values(**values).on_conflict_do_nothing().returning(Build.id)
-    ).scalar_one_or_none()
-    if made is None:
-        build = session.execute(select(Build).where(Build.identity == identity, Build.state.in_(RUNNING))).scalar_one()
-        return build, False
+    statement = dialect.insert(session, Build).values(**values).on_conflict_do_nothing().returning(Build.id)
+    while (made := session.execute(statement).scalar_one_or_none()) is None:
+        running = select(Build).where(Build.identity == identity, Build.state.in_(RUNNING))
+        if (build := session.execute(running).scalar_one_or_none()) is not None:
+            return build, False
+        # The one that stood in the way ended between the two statements.
     wake(session, "plan")
     return session.get_one(Build, made), True
 

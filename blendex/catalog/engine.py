@@ -24,6 +24,9 @@ NETWORK_FILESYSTEMS = {
 }  # fmt: skip
 
 
+CATALOG_ID = "catalog_id"
+
+
 def filesystem_type(path: str) -> int:
     """``f_type`` of the filesystem of ``path``, by statfs(2)."""
     import ctypes
@@ -95,24 +98,31 @@ class UnitOfWork:
             yield session
 
 
-def tie(work: UnitOfWork, root: str) -> bool:
-    """Tie a database to a root, or check that it is tied to this one; True when the database was new.
+def belongs(work: UnitOfWork, root: str) -> bool:
+    """Whether a database is tied to a root; False for a new one, that is tied to none.
 
     Raises:
-        BlendexError: catalog_mismatch, when the database belongs to another root.
+        BlendexError: catalog_mismatch, when it belongs to another root.
     """
     expected = catalog_id(root)
+    with work.read() as session:
+        row = session.execute(select(Meta).where(Meta.key == CATALOG_ID)).scalar_one_or_none()
+    if row is None:
+        return False
+    if row.value != expected:
+        raise BlendexError(
+            Code.CATALOG_MISMATCH,
+            f"this database belongs to catalog {row.value}, the root to {expected}.",
+            file=os.path.join(root, "catalog-id"),
+            next_step="Use the database that belongs to this root, or an empty one: "
+            "receipts and bundles of the root fill it.",
+        )
+    return True
+
+
+def tie(work: UnitOfWork, root: str) -> None:
+    """Tie a database to a root, once it knows what the root holds."""
     with work.write() as session:
-        row = session.execute(select(Meta).where(Meta.key == "catalog_id")).scalar_one_or_none()
-        if row is None:
-            session.add(Meta(key="catalog_id", value=expected))
-            return True
-        if row.value != expected:
-            raise BlendexError(
-                Code.CATALOG_MISMATCH,
-                f"this database belongs to catalog {row.value}, the root to {expected}.",
-                file=os.path.join(root, "catalog-id"),
-                next_step="Use the database that belongs to this root, or an empty one: "
-                "receipts and bundles of the root fill it.",
-            )
-    return False
+        session.execute(
+            dialect.insert(session, Meta).values(key=CATALOG_ID, value=catalog_id(root)).on_conflict_do_nothing()
+        )

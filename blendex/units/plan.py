@@ -117,10 +117,9 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Read the blend, find its sources, stat them.
 
     Args:
-        arguments: text, file, nested (path to text), world, roots, root (whose clock decides what is racy),
-            max_sources, stat_threads.
-        report: gets {"rows": [[kind, path, address, token, size, mtime_ns, racy], …]} in chunks, sorted by
-            (kind, path); sources that cannot be had are left out and named in the problems.
+        arguments: text, file, nested (path to text), world, roots, max_sources, stat_threads.
+        report: gets {"rows": [[kind, path, address, token, size], …]} in chunks, sorted by (kind, path); sources
+            that cannot be had are left out and named in the problems.
 
     Returns:
         datasets (with their leaves; a leaf's sources are runs of row numbers), problems, warnings, entries.
@@ -128,7 +127,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         for a file it names.
     """
     world = World.from_dict(arguments["world"])
-    storage = LocalStorage(arguments["roots"], arguments["root"], arguments["stat_threads"])
+    storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
     nested = {path: text.encode() for path, text in arguments["nested"].items()}
     limits = limits_of(arguments)
     reader = FolderReader(storage, nested, limits.bytes)
@@ -150,7 +149,6 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         place = {"file": leaf.file, "line": leaf.line, "scope": "entry"}
         problems.append(_problem(error, leaf.pointer, place))
 
-    now_ns = storage.now_ns()
     rows: list[list[Any]] = []
     row_of: dict[Source, int] = {}
     bytes_total = 0
@@ -168,8 +166,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
             continue
         row_of[source] = len(row_of)
         bytes_total += answer.size
-        racy = answer.racy(now_ns)
-        rows.append([source.kind, source.path, address, answer.token, answer.size, answer.mtime_ns, racy])
+        rows.append([source.kind, source.path, address, answer.token, answer.size])
         if len(rows) == CHUNK:
             report({"rows": rows})
             rows = []
