@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from blendex.blend.entries import Entry, weight_of
 from blendex.blend.load import Limits, Reader
-from blendex.blend.model import Dataset, Discovery, Leaf, Pointer, Problem, Source
-from blendex.blend.sources import Finder
+from blendex.blend.model import Dataset, Derivation, Discovery, Leaf, Pointer, Problem, Source
+from blendex.blend.sources import Finder, Found
 from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.errors import Code
 
-__all__ = ["Dataset", "Discovery", "Leaf", "Pointer", "Problem", "Source", "discover", "nested_files"]
+__all__ = ["Dataset", "Derivation", "Discovery", "Leaf", "Pointer", "Problem", "Source", "discover", "nested_files"]
 
 
 def nested_files(
@@ -51,7 +51,7 @@ def discover(text: bytes, file: str, world: World, reader: Reader, limits: Limit
     walk.run()
     leaves: dict[int, list[Leaf]] = {head.position: [] for head in walk.heads}
     for entry in walk.leaves:
-        leaves[entry.dataset].append(_leaf(walk, entry, finder.found.get(entry.pointer, ())))
+        leaves[entry.dataset].append(_leaf(walk, entry, finder.found.get(entry.pointer, Found())))
     datasets = tuple(
         Dataset(
             head.position, head.name, head.pointer, head.type, head.file, head.line,
@@ -62,9 +62,12 @@ def discover(text: bytes, file: str, world: World, reader: Reader, limits: Limit
     return Discovery(datasets, tuple(walk.problems), tuple(walk.warnings), len(walk.leaves))
 
 
-def _leaf(walk: Walk, entry: Entry, sources: tuple[Source, ...]) -> Leaf:
+def _leaf(walk: Walk, entry: Entry, found: Found) -> Leaf:
     weight = None
     if entry.node is not None and "weight" in entry.node:
         weight = weight_of(walk.resolver, entry.node, entry.place)
     needs_index = entry.spec is None or entry.spec.needs_index
-    return Leaf(entry.pointer, entry.type, entry.file, entry.line, weight, sources, needs_index)
+    return Leaf(
+        entry.pointer, entry.type, entry.file, entry.line, weight, found.sources, needs_index,
+        found.manifests, found.tars, tuple(found.derived),
+    )  # fmt: skip

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from blendex.blend.interpolate import Place, Resolver
 from blendex.blend.load import MapNode
 from blendex.blend.model import Pointer
-from blendex.blend.types import NOT_READ_YET, TYPES, TypeSpec, nearest_type
+from blendex.blend.types import TYPES, TypeSpec, nearest_type
 from blendex.errors import BlendexError, Code
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -36,7 +36,10 @@ class Spot:
 
 @dataclass(slots=True)
 class Entry:
-    """One leaf on the way. ``spec`` is None when the entry could not be understood."""
+    """One leaf on the way. ``spec`` is None when the entry could not be understood.
+
+    ``inherited`` says of keys that the section around the entry gives where they are written.
+    """
 
     spot: Spot
     node: MapNode | None
@@ -45,6 +48,11 @@ class Entry:
     line: int
     dataset: int
     classic: bool = False
+    inherited: dict[Any, Spot] = field(default_factory=dict)
+
+    def spot_of(self, key: Any) -> Spot:
+        """Where the mapping that gives ``key`` stands."""
+        return self.inherited.get(key, self.spot)
 
     @property
     def pointer(self) -> Pointer:
@@ -132,12 +140,6 @@ def no_mapping(item: Any) -> BlendexError:
 
 def unknown_type(name: Any) -> BlendexError:
     """Why an entry of this type cannot be read, and what its author may have meant."""
-    if isinstance(name, str) and name in NOT_READ_YET:
-        return BlendexError(
-            Code.UNKNOWN_TYPE,
-            f"Blendex does not read the type {name} yet.",
-            next_step="Exclude the entry, or build its indexes with NeMo's build_indexes.py.",
-        )
     near = nearest_type(name) if isinstance(name, str) else None
     return BlendexError(
         Code.UNKNOWN_TYPE,

@@ -75,6 +75,28 @@ def mirror_relative(path: str) -> str:
     return relative
 
 
+# What the files of a kind are called: endings in place of the .idx of the index rule; the first is the index itself.
+# wds_v2_index_path and wds_v2_metadata_path (NeMo Speech main); a route is named by the blend.
+_ENDINGS = {"wds_tar_v2": (".wds-v2.idx", ".wds-v2.idx.meta.json"), "sharegpt_route": ("",)}
+
+
+def sidecar_files(kind: str, path: str) -> tuple[str, ...]:
+    """The files under ``idx/`` of a mirror that the source ``path`` of ``kind`` has; the index first.
+
+    Raises:
+        BlendexError: as ``mirror_relative`` does.
+    """
+    relative = mirror_relative(path)
+    endings = _ENDINGS.get(kind)
+    if endings is None:
+        return (relative,)
+    bare = relative.removesuffix(".idx")
+    files = tuple(bare + ending for ending in endings)
+    for file in files:
+        _check_lengths(path, file)
+    return files
+
+
 def _check_lengths(path: str, relative: str) -> None:
     try:
         encoded = relative.encode("utf-8")

@@ -16,8 +16,8 @@ from blendex.errors import BlendexError, Code
 class Reader(Protocol):
     """How a blend reaches what lies outside its own text. Paths are addresses (``World.address``)."""
 
-    def read(self, path: str) -> bytes:
-        """The bytes of a nested YAML.
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        """The bytes of a nested YAML or a catalog, at most ``limit`` of them (None: as of a blend).
 
         Raises:
             BlendexError: NESTED_MISSING, PATH_OUTSIDE_ROOTS.

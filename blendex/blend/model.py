@@ -19,6 +19,21 @@ class Source:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How a source is made from other ones of its entry.
+
+    Args:
+        source: what is derived.
+        inputs: what it is derived from, in the order that its bytes depend on.
+        parameters: JSON-able; everything else that decides its bytes.
+    """
+
+    source: Source
+    inputs: tuple[Source, ...]
+    parameters: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something wrong with one entry; ``pointer`` is that of the leaf or entry it belongs to."""
@@ -52,6 +67,9 @@ class Leaf:
         weight: its own weight, when it is a number.
         sources: what gets an index, in upstream's order, each once.
         needs_index: False for types whose readers use no index.
+        manifests: those of the sources that hold rows about audio, each time they are named.
+        tars: the tars beside ``manifests``, each time they are named.
+        derived: those of the sources that are made from others.
     """
 
     pointer: Pointer
@@ -61,6 +79,9 @@ class Leaf:
     weight: float | None
     sources: tuple[Source, ...]
     needs_index: bool
+    manifests: tuple[Source, ...] = ()
+    tars: tuple[Source, ...] = ()
+    derived: tuple[Derivation, ...] = ()
 
 
 @dataclass(frozen=True)

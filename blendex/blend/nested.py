@@ -40,11 +40,13 @@ class Files:
         """The bytes of a file that was read."""
         return self._bytes[document]
 
-    def open(self, path: str, declaring: Document) -> Document:
-        """The file that ``input_cfg: path`` in ``declaring`` names.
+    def open(self, path: str, declaring: Document) -> tuple[Document, str]:
+        """The file that ``input_cfg: path`` in ``declaring`` names, and what training would do differently.
 
-        A relative path means beside the declaring file, as in ``build_indexes.py`` (NeMo Speech main,
-        c03be830). Training would look in its working folder; the ready blend has no nested files left.
+        A relative path means beside the declaring file: so do ``build_indexes.py`` and training's
+        ``parse_and_combine_datasets`` (NeMo Speech main) where a blend names another one. Only what a training
+        config itself names is looked for in the working folder by training, that is below ``world.base``: where
+        there is such a file, it is the one.
 
         Raises:
             BlendexError: PATH_UNSUPPORTED, RELATIVE_WITHOUT_BASE, what the reader and ``parse`` raise.
@@ -61,7 +63,25 @@ class Files:
                 f"The nested YAML {path} is relative, and the submission has no base.",
                 next_step="Say which absolute folder relative paths mean (base), or write an absolute path.",
             )
-        seen = posixpath.normpath(posixpath.join(declaring.folder or "", path))
+        beside = posixpath.normpath(posixpath.join(declaring.folder or "", path))
+        config = declaring is self.posted and isinstance(declaring.root, MapNode) and not path.startswith("/")
+        base = self.world.base
+        if not config or (base is not None and posixpath.normpath(base) == declaring.folder):
+            return self._known_or_read(beside), ""
+        if base is not None:
+            try:
+                return self._known_or_read(posixpath.normpath(posixpath.join(base, path))), (
+                    f"{path} is taken from the working folder, as training does; NeMo's builder of indexes would "
+                    f"look beside the config."
+                )
+            except BlendexError as error:
+                if error.code not in (Code.NESTED_MISSING, Code.PATH_OUTSIDE_ROOTS):
+                    raise
+        return self._known_or_read(beside), (
+            f"{path} is taken from beside the config; training would look for it in its working folder."
+        )
+
+    def _known_or_read(self, seen: str) -> Document:
         address = self.world.address(seen)
         if address not in self._known:
             text = self.reader.read(address)

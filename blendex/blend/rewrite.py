@@ -13,11 +13,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from blendex.blend.entries import Entry
+from blendex.blend.index_path import sidecar_files
 from blendex.blend.interpolate import Document, Place, Resolver, escape, interpolated, locate
 from blendex.blend.load import Limits, MapNode, Reader, SeqNode
 from blendex.blend.model import Pointer
 from blendex.blend.scalars import plain
-from blendex.blend.types import DATA_KEYS, OVERRIDES
+from blendex.blend.types import DATA_KEYS, OVERRIDES, Form, Key
 from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
@@ -94,7 +95,7 @@ def ready_blend(
             file=file,
             next_step="Exclude fewer entries.",
         )
-    edits = _plan(walk, kept, gone)
+    edits = _plan(walk, kept, gone, indexes_root)
     writer = _Writer(walk, indexes_root)
     root = writer.written(walk.posted, ())
     changed = writer.apply(root, edits, ())
@@ -119,7 +120,7 @@ def _check_excluded(walk: Walk, gone: frozenset[Pointer]) -> None:
         )
 
 
-def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer]) -> _Edit:
+def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer], indexes_root: str) -> _Edit:
     edits = _Edit()
     for pointer, place in walk.grafts.items():
         edits.at(pointer).graft = place
@@ -135,7 +136,7 @@ def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer]) -> _Edit:
         edits.at(head.pointer).indexed = True
         for length in range(len(head.pointer)):
             edits.at(head.pointer[:length]).holder = True
-    settler = _Settler(walk, edits)
+    settler = _Settler(walk, edits, indexes_root)
     for leaf in kept:
         settler.leaf(leaf)
     settler.groups({leaf.pointer for leaf in walk.leaves})
@@ -145,9 +146,10 @@ def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer]) -> _Edit:
 class _Settler:
     """Decides which interpolations are replaced by what they mean."""
 
-    def __init__(self, walk: Walk, edits: _Edit) -> None:
+    def __init__(self, walk: Walk, edits: _Edit, indexes_root: str) -> None:
         self.walk = walk
         self.edits = edits
+        self.indexes_root = indexes_root
         self.alone = Resolver(World(), walk.posted)
         self.steps = 0
 
@@ -158,7 +160,25 @@ class _Settler:
         known = entry.spec.known | {"type"}
         for key in entry.node:
             if key in known or not entry.classic:
-                self._value(entry.node[key], entry.place, key, (*entry.pointer, key), must=key in known)
+                spot = entry.spot_of(key)
+                self._value(entry.node[key], spot.place, key, (*spot.pointer, key), must=key in known)
+        for key in entry.spec.keys:
+            if key.form is Form.ROUTE:
+                self._route(entry, key)
+
+    def _route(self, entry: Entry, key: Key) -> None:
+        """A route always lies in the mirror, wherever the blend would have it."""
+        assert entry.node is not None
+        assert key.when is not None
+        other, wanted = key.when
+        mode = self.walk.resolver.resolve(entry.node.get(other), entry.spot_of(other).place, other).value
+        for name in (key.name, key.alias or key.name):
+            if name in entry.node and mode == wanted:
+                path = self.walk.resolver.resolve(entry.node[name], entry.spot_of(name).place, name).value
+                if isinstance(path, str) and path:
+                    (file,) = sidecar_files(key.kind, path)
+                    spot = entry.spot_of(name)
+                    self.edits.at((*spot.pointer, name)).value = f"{self.indexes_root}/{file}"
 
     def groups(self, leaves: set[Pointer]) -> None:
         """The own keys of every group and wrapper that was written out or lies above a leaf."""

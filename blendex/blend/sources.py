@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from blendex.blend import catalogs, routes
 from blendex.blend.entries import Entry
 from blendex.blend.interpolate import Place
 from blendex.blend.load import MapNode, SeqNode
-from blendex.blend.model import Source
+from blendex.blend.model import Derivation, Source
 from blendex.blend.patterns import expand, rewritten
-from blendex.blend.types import JSONL, NEMO_TAR, WDS_TAR, Form, Key
+from blendex.blend.types import JSONL, NEMO_TAR, WDS_TAR, WDS_TAR_V2, Form, Key
 from blendex.blend.walk import Walk
+from blendex.blend.world import has_scheme
 from blendex.errors import BlendexError, Code
 
 _COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".lz4", ".zst"))
@@ -29,10 +31,31 @@ _MAX_CHARACTERS = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """One path string of a key, and its line."""
+    """One path string of a key, its line, and whether it is an item of a list."""
 
     text: str
     line: int
+    listed: bool = False
+
+
+@dataclass(slots=True)
+class Found:
+    """The sources of one leaf, under the keys that name them."""
+
+    sources: tuple[Source, ...] = ()
+    by_key: dict[str, list[Source]] = field(default_factory=dict)
+    specs: dict[str, list[str]] = field(default_factory=dict)
+    derived: list[Derivation] = field(default_factory=list)
+
+    @property
+    def manifests(self) -> tuple[Source, ...]:
+        """The manifests with rows about audio, as often as they are named."""
+        return tuple(self.by_key.get("manifest_filepath", ()))
+
+    @property
+    def tars(self) -> tuple[Source, ...]:
+        """The tars beside them."""
+        return tuple(self.by_key.get("tarred_audio_filepaths", ())) if self.manifests else ()
 
 
 class Finder:
@@ -44,7 +67,7 @@ class Finder:
 
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
-        self.found: dict[tuple[str | int, ...], tuple[Source, ...]] = {}
+        self.found: dict[tuple[str | int, ...], Found] = {}
         self.left = walk.limits.paths
         self._flattened = 0
         self._characters = 0
@@ -54,18 +77,35 @@ class Finder:
         """Find the sources of ``entry``; they are kept under its pointer."""
         assert entry.spec is not None
         assert entry.node is not None
-        found: list[Source] = []
-        by_key: dict[str, list[Source]] = {}
+        found = Found()
+        opened = entry.spec.opened(entry.node)
+        competing = {key for group in entry.spec.first for key in group}
         for key in entry.spec.keys:
-            if entry.node.get(key.name) is None:
+            name = self._given(entry, entry.node, key)
+            if name is None or (competing and key.name not in opened):
                 continue
-            work = _Work(self, entry, entry.node, key)
-            by_key[key.name] = work.sources()
-            found.extend(by_key[key.name])
-        self.left -= len(found)
-        self.found[entry.pointer] = tuple(dict.fromkeys(found))
-        if "manifest_filepath" in by_key and "tarred_audio_filepaths" in by_key:
-            self._alignment(entry, by_key["manifest_filepath"], by_key["tarred_audio_filepaths"])
+            work = _Work(self, entry, entry.node, key, name, found)
+            found.by_key[key.name] = work.sources()
+            found.specs[key.name] = work.specs
+        named = [source for sources in found.by_key.values() for source in sources]
+        self.left -= len(named)
+        found.sources = tuple(dict.fromkeys(named))
+        self.found[entry.pointer] = found
+        if not found.derived:
+            self._alignment(entry, found.by_key)
+
+    def _given(self, entry: Entry, node: MapNode, key: Key) -> str | None:
+        """The spelling under which ``node`` gives ``key``, when it is read here."""
+        if key.when is not None:
+            other, wanted = key.when
+            try:
+                value = self.walk.resolver.resolve(node.get(other), entry.spot_of(other).place, other).value
+            except BlendexError:
+                return None  # told where the key is checked
+            if value != wanted:
+                return None
+            return key.alias if key.alias and node.get(key.name) is None and node.get(key.alias) else key.name
+        return key.name if node.get(key.name) is not None else None
 
     def flatten(self) -> None:
         """Count one step through lists, which interpolations can multiply."""
@@ -110,7 +150,8 @@ class Finder:
             raise known
         return known
 
-    def _alignment(self, entry: Entry, manifests: list[Source], tars: list[Source]) -> None:
+    def _alignment(self, entry: Entry, by_key: dict[str, list[Source]]) -> None:
+        manifests, tars = by_key.get("manifest_filepath", []), by_key.get("tarred_audio_filepaths", [])
         if len(manifests) < 2 or not tars:
             return
         why = ""
@@ -133,28 +174,33 @@ class Finder:
 class _Work:
     """One key of one leaf."""
 
-    def __init__(self, finder: Finder, entry: Entry, node: MapNode, key: Key) -> None:
+    def __init__(self, finder: Finder, entry: Entry, node: MapNode, key: Key, name: str, found: Found) -> None:
         self.finder = finder
         self.walk = finder.walk
         self.entry = entry
         self.node = node
         self.key = key
-        self.line = node.lines.get(key.name, entry.line)
+        self.name = name
+        self.found = found
+        self.specs: list[str] = []  # for each source of a plain key, the text it was expanded from
+        self.line = node.lines.get(name, entry.line)
         self._reported: dict[Code, int] = {}
         self._oddities: dict[str, tuple[int, str, int, str]] = {}
 
     def sources(self) -> list[Source]:
-        raw = self.node[self.key.name]
         found: list[Source] = []
         try:
-            found = list(self._dispatch(raw))
+            found = list(self._dispatch(self.node.get(self.name)))
         except BlendexError as error:
             self.problem(error, self.line)
         self._finish()
         return found
 
     def _dispatch(self, raw: Any) -> Iterator[Source]:
-        value = self.walk.resolver.resolve(raw, self.entry.place, self.key.name)
+        if self.key.form is Form.ROUTE:
+            yield from self._route()
+            return
+        value = self.walk.resolver.resolve(raw, self.entry.spot_of(self.name).place, self.name)
         if value.value == "???":
             raise BlendexError(
                 Code.MISSING_KEY,
@@ -165,12 +211,17 @@ class _Work:
         if self.key.form is Form.SHAR:
             yield from self._shar(value.value, place)
             return
+        if self.key.form is Form.WEBDATASET:
+            yield from self._webdataset(value.value, place)
+            return
         find: Callable[[str, int], Iterator[Source]] = self._plain
         if self.key.form is Form.MIXED:
             find = self._mixed
         for spec in self._specs(value.value, place, self.line):
             for path in self._expanded(spec):
-                yield from find(path, spec.line)
+                for source in find(path, spec.line):
+                    self.specs.append(spec.text)
+                    yield source
 
     def problem(self, error: BlendexError, line: int) -> None:
         """A wrong item; the first few of a kind are told one by one, the others counted."""
@@ -221,7 +272,7 @@ class _Work:
                 self.problem(error, line)
                 continue
             if isinstance(item.value, str):
-                yield _Spec(item.value, line)
+                yield _Spec(item.value, line, listed=True)
             elif isinstance(item.value, SeqNode) and item.place is not None:
                 yield from self._inner(item.value, item.place, line, depth)
             else:
@@ -240,7 +291,7 @@ class _Work:
         if not isinstance(first.value, str):
             yield from self._items(items, place, depth + 1)
             return
-        yield _Spec(first.value, line)
+        yield _Spec(first.value, line, listed=True)
         for index, raw in enumerate(items[1:], start=1):
             weight = isinstance(raw, int | float) and not isinstance(raw, bool)
             if not (weight and index == 1):
@@ -275,14 +326,34 @@ class _Work:
                 )
             if not spec.text or "\0" in spec.text:
                 raise self._bad("holds an empty path or a NUL character", "Correct the path.")
-            limits = self.walk.limits
-            paths = expand(spec.text, max(0, min(limits.pattern, self.finder.left)))
-            self.finder.keep(paths)
+            if not (self.key.lists if spec.listed else self.key.expands):
+                self._as_written(spec)
+                return [spec.text]
+            paths = self._paths(spec.text)
         except BlendexError as error:
             self.problem(error, spec.line)
             return []
         self._literal(spec, paths)
         return paths
+
+    def _paths(self, text: str, limit: int | None = None) -> list[str]:
+        limits = self.walk.limits
+        most = limits.pattern if limit is None else limit
+        paths = expand(text, max(0, min(most, self.finder.left)))
+        self.finder.keep(paths)
+        return paths
+
+    def _as_written(self, spec: _Spec) -> None:
+        """Upstream's builder expands what training opens as it stands."""
+        if rewritten(spec.text) == spec.text and "{" not in spec.text:
+            return
+        where = f"in a list of {self.key.name}" if spec.listed else f"in {self.key.name}"
+        self.odd(
+            "as written",
+            f"Training opens {spec.text[:200]} {where} as it is written, where NeMo's builder of indexes expands it",
+            spec.line,
+            "Write the range as a plain string outside of a list." if spec.listed else "Name one file.",
+        )
 
     def _literal(self, spec: _Spec, paths: list[str]) -> None:
         if any(mark in spec.text for mark in "([<"):
@@ -365,6 +436,73 @@ class _Work:
             raise _empty(folder, "no *.tar")
         return [Source(NEMO_TAR, str(PurePosixPath(folder, *parts))) for parts in sorted(found)]
 
+    # Routing indexes
+
+    def _route(self) -> Iterator[Source]:
+        made = routes.derivation(self.walk, self.entry, self.found.by_key, self.found.specs)
+        self.found.derived.append(made)
+        yield made.source
+
+    # WebDataset
+
+    def _webdataset(self, value: Any, place: Place | None) -> Iterator[Source]:
+        kind = self._version()
+        for spec in self._specs(value, place, self.line):
+            try:
+                yield from self._shards(spec, kind)
+            except BlendexError as error:
+                self.problem(error, spec.line)
+
+    def _version(self) -> str:
+        name = "wds_sample_index_version"
+        raw = self.node.get(name)
+        value = self.walk.resolver.resolve(raw, self.entry.spot_of(name).place, name).value
+        if value is None or (value in (1, "1") and not isinstance(value, bool)):
+            return WDS_TAR
+        if value in (2, "2"):
+            return WDS_TAR_V2
+        raise BlendexError(Code.BAD_VALUE, f"{name} is neither 1 nor 2.", next_step="Say 2, or leave it out.")
+
+    def _shards(self, spec: _Spec, kind: str) -> Iterator[Source]:
+        root = spec.text
+        if root.startswith("pipe:"):
+            raise _pipe(root)
+        if not root or "\0" in root:
+            raise self._bad("holds an empty path or a NUL character", "Correct the path.")
+        for path in self._catalog(root, kind):
+            yield from self._source(kind, path, spec.line)
+        if has_scheme(root) or root.endswith(catalogs.GENERATED_SUFFIX):
+            return
+        try:
+            names = self.finder.listing(root)
+        except BlendexError as error:
+            if error.code is Code.FOLDER_MISSING:
+                return  # every tar of the catalog lies elsewhere
+            raise
+        for name, is_folder in names:
+            if name.endswith(".jsonl") and not is_folder:
+                yield Source(JSONL, str(PurePosixPath(root) / name))
+
+    def _catalog(self, root: str, kind: str) -> list[str]:
+        """The tars below ``root``, from its catalog; without one, by looking, as version 1 allows."""
+        whole = root.endswith(catalogs.GENERATED_SUFFIX)
+        base = str(PurePosixPath(root).parent) if whole else str(PurePosixPath(root))
+        for path in (root,) if whole else (str(PurePosixPath(root) / name) for name in catalogs.NAMES):
+            try:
+                raw = self.walk.reader.read(self.walk.world.address(path), catalogs.MAX_BYTES)
+            except BlendexError as error:
+                if error.code in (Code.NESTED_MISSING, Code.SOURCE_MISSING, Code.SOURCE_NOT_REGULAR) and not whole:
+                    continue
+                raise
+            return catalogs.shards(raw, path, base, self.walk.limits, self._paths)
+        if kind == WDS_TAR_V2:
+            raise BlendexError(
+                Code.NESTED_MISSING,
+                f"There is no shard catalog under {root}; version 2 never looks for tars itself.",
+                next_step=f"Write one of {', '.join(catalogs.NAMES)} there.",
+            )
+        return sorted(source.path for source in self._tars(root))
+
     # Lhotse Shar
 
     def _shar(self, value: Any, place: Place | None) -> Iterator[Source]:
@@ -401,17 +539,19 @@ class _Work:
 
     def _fields(self, fields: MapNode, place: Place) -> Iterator[Source]:
         counts: dict[str, int] = {}
-        for field, raw in fields.items():
-            line = fields.lines[field]
-            value = self.walk.resolver.resolve(raw, place, field)
-            counts[str(field)] = 0
+        if "cuts" not in fields:
+            self.odd("cuts", "The map of Shar fields has no cuts, and training refuses it", self.line, "Name the cuts.")
+        for name, raw in fields.items():
+            line = fields.lines[name]
+            value = self.walk.resolver.resolve(raw, place, name)
+            counts[str(name)] = 0
             for spec in self._specs(value.value, value.place, line):
                 paths = self._expanded(spec)
-                counts[str(field)] += len(paths)
+                counts[str(name)] += len(paths)
                 for path in paths:
                     yield from self._field(path, spec.line)
         if len(set(counts.values())) > 1:
-            shown = ", ".join(f"{field[:80]} {many:,}" for field, many in counts.items())
+            shown = ", ".join(f"{name[:80]} {many:,}" for name, many in counts.items())
             self.odd("fields", f"The Shar fields differ in their number of shards: {shown}", self.line, "Check it.")
 
     def _field(self, path: str, line: int) -> Iterator[Source]:

@@ -1,19 +1,23 @@
 """The registry of blend types: what each one reads, and how its sources are found.
 
-The table follows ``build_indexes.py`` of NeMo Speech main at c03be830. A new type is one more entry.
+The table follows ``build_indexes.py`` of NeMo Speech main at c03be830, and where training reads something else
+(``read_cutset_from_config`` and its parsers, same version), training. A new type is one more entry.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from typing import Any
 
 JSONL = "jsonl"
 NEMO_TAR = "nemo_tar"
 WDS_TAR = "wds_tar"
+WDS_TAR_V2 = "wds_tar_v2"
+SHAREGPT_ROUTE = "sharegpt_route"
 
 
 class Form(Enum):
@@ -25,15 +29,33 @@ class Form(Enum):
     """Lhotse Shar: folders, or a map of fields; kinds by suffix."""
     MIXED = "mixed"
     """JSONL files, tars, or folders of tars."""
+    WEBDATASET = "webdataset"
+    """Folders or catalogs of WebDataset shards; the kind by ``wds_sample_index_version``."""
+    ROUTE = "route"
+    """One path of a routing index, which is derived from the other sources of its entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key that names data, and the kind of its sources."""
+    """One key that names data, and the kind of its sources.
+
+    Args:
+        name: its spelling.
+        form: how its value becomes paths.
+        kind: of its sources, where the form does not say.
+        when: the key is read only while another one has this value: (other key, value).
+        alias: an older spelling of it, read when ``name`` is not set.
+        expands: whether training expands ranges in a plain string.
+        lists: whether training expands ranges in the items of a list.
+    """
 
     name: str
     form: Form
     kind: str = JSONL
+    when: tuple[str, Any] | None = None
+    alias: str | None = None
+    expands: bool = True
+    lists: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +68,7 @@ class TypeSpec:
         required: groups of keys of which one must be set.
         reads: further keys that name data without an index.
         children: whether ``input_cfg`` holds further entries.
+        first: keys of which training opens only the first group that is set; the others are ignored.
     """
 
     name: str
@@ -53,6 +76,7 @@ class TypeSpec:
     required: tuple[tuple[str, ...], ...] = ()
     reads: tuple[str, ...] = ()
     children: bool = False
+    first: tuple[tuple[str, ...], ...] = ()
 
     @property
     def needs_index(self) -> bool:
@@ -62,47 +86,75 @@ class TypeSpec:
     @property
     def known(self) -> frozenset[str]:
         """Every key of it that names data."""
-        return frozenset((*(key.name for key in self.keys), *self.reads, *(("input_cfg",) * self.children)))
+        aliases = (key.alias for key in self.keys if key.alias)
+        return frozenset((*(key.name for key in self.keys), *aliases, *self.reads, *(("input_cfg",) * self.children)))
+
+    def opened(self, node: Mapping[Any, Any]) -> frozenset[str]:
+        """The keys of ``node`` that training opens, of those in ``first``; all of them where nothing competes."""
+        for group in self.first:
+            if node.get(group[0]) is not None:
+                return frozenset(group)
+        return frozenset(key for group in self.first for key in group)
+
+    def ignored(self, node: Mapping[Any, Any]) -> list[str]:
+        """The keys of ``node`` that name data which training does not open, because another key is set."""
+        opened = self.opened(node)
+        competing = {key for group in self.first for key in group}
+        return [key for key in node if key in competing and key not in opened and node.get(key) is not None]
 
 
+# read_nemo_manifest hands each item of a list to an iterator that expands it; the adapters of text and of
+# conversations pass a list through expand_sharded_filepaths, which leaves lists alone; cuts are opened as written.
 _MANIFEST = Key("manifest_filepath", Form.PATHS)
 _TARS = Key("tarred_audio_filepaths", Form.PATHS, NEMO_TAR)
-_CUTS = Key("cuts_path", Form.PATHS)
-_SHAR = Key("shar_path", Form.SHAR)
-_TEXT = Key("paths", Form.MIXED)
+_CHATS = Key("manifest_filepath", Form.PATHS, lists=False)
+_CHAT_TARS = Key("tarred_audio_filepaths", Form.PATHS, NEMO_TAR, lists=False)
+_CUTS = Key("cuts_path", Form.PATHS, expands=False, lists=False)
+_SHAR = Key("shar_path", Form.SHAR, lists=False)
+_TEXT = Key("paths", Form.MIXED, lists=False)
+_ROUTE = Key("tar_routing_filepath", Form.ROUTE, SHAREGPT_ROUTE, ("tar_lookup_mode", "collection"), "tar_routing_index")
+_DATA_DIR = Key("data_dir", Form.WEBDATASET, WDS_TAR)
+
+# read_cutset_from_config: input_cfg, else shar_path or cuts_path, else a manifest with its tars
+_LHOTSE_FIRST = (("shar_path",), ("cuts_path",))
+_FIRST = (("input_cfg",), *_LHOTSE_FIRST, ("manifest_filepath", "tarred_audio_filepaths"))
+_ANY = ("input_cfg", "shar_path", "cuts_path", "manifest_filepath")
+
+
+def _transform(name: str) -> TypeSpec:
+    """A type that changes the cuts of whatever source its own entry names."""
+    return TypeSpec(name, (_CUTS, _SHAR, _MANIFEST, _TARS), (_ANY,), children=True, first=_FIRST)
+
 
 _SPECS = (
     TypeSpec("nemo", (_MANIFEST, _TARS), (("manifest_filepath",),)),
     TypeSpec("nemo_tarred", (_MANIFEST, _TARS), (("manifest_filepath",), ("tarred_audio_filepaths",))),
-    TypeSpec("lhotse", (_CUTS, _SHAR), (("cuts_path", "shar_path"),)),
+    TypeSpec("lhotse", (_CUTS, _SHAR), (("cuts_path", "shar_path"),), first=_LHOTSE_FIRST),
     TypeSpec("lhotse_shar", (_SHAR,), (("shar_path",),)),
-    TypeSpec("multimodal_conversation", (_MANIFEST, _TARS), (("manifest_filepath",),)),
+    TypeSpec("multimodal_conversation", (_CHATS, _CHAT_TARS), (("manifest_filepath",),)),
+    TypeSpec("share_gpt", (_CHATS, _CHAT_TARS, _ROUTE), (("manifest_filepath",),)),
+    TypeSpec("share_gpt_webdataset", (_DATA_DIR,), (("data_dir",),)),
     TypeSpec("txt_jsonl", (_TEXT,), (("paths",),)),
+    TypeSpec("nemo_sft_jsonl", (_TEXT,), (("paths",),)),
     TypeSpec("nemotron_text_converation", (_TEXT,), (("paths",),)),
+    TypeSpec("materialized_sft_messages", (_TEXT,), (("paths",),)),
     TypeSpec("group", required=(("input_cfg",),), children=True),
+    _transform("lhotse_as_conversation"),
+    _transform("sqa_as_conversation"),
+    _transform("s2s_as_conversation"),
+    _transform("s2s_duplex_overlap_as_s2s_duplex"),
+    _transform("s2s_duplex_reverse_role"),
+    _transform("lhotse_magpietts_data_as_continuation"),
+    _transform("nemo_tarred_to_duplex"),
     TypeSpec("txt", reads=("paths",)),
-    TypeSpec("txt_pair", reads=("source_paths", "target_paths")),
+    TypeSpec("txt_pair", reads=("source_paths", "target_paths", "questions_path")),
     TypeSpec("parquet", reads=("manifest_filepath",)),
     TypeSpec("multi_speaker_simulator", reads=("manifest_filepath",)),
 )
 TYPES: dict[str, TypeSpec] = {spec.name: spec for spec in _SPECS}
 
-NOT_READ_YET = frozenset(
-    (
-        "share_gpt",
-        "share_gpt_webdataset",
-        "materialized_sft_messages",
-        "nemo_sft_jsonl",
-        "lhotse_as_conversation",
-        "sqa_as_conversation",
-        "s2s_as_conversation",
-        "s2s_duplex_overlap_as_s2s_duplex",
-        "s2s_duplex_reverse_role",
-        "lhotse_magpietts_data_as_continuation",
-        "nemo_tarred_to_duplex",
-    )
-)
-"""Types that upstream reads and Blendex does not."""
+BUILDER_FORGETS = frozenset(("nemo_sft_jsonl",))
+"""Types that training indexes and upstream's builder does not."""
 
 DATA_KEYS = frozenset(key for spec in _SPECS for key in spec.known)
 """Keys that name data for some type."""
@@ -111,15 +163,15 @@ OVERRIDES = ("indexed", "indexes_root", "index_pack", "index_pack_root")
 """Keys that say where indexes are; the ready blend sets them anew."""
 
 _ALL_KEYS = DATA_KEYS | {
-    "type", "weight", "tags", "name", "corpus", "data_dir", "noise_path", "rir_path", "audio_root",
-    "questions_path", "tar_routing_filepath", *OVERRIDES,
+    "type", "weight", "tags", "name", "corpus", "noise_path", "rir_path", "audio_root",
+    "tar_lookup_mode", "audio_path_prefix_map", "audio_placeholders", "wds_sample_index_version", *OVERRIDES,
 }  # fmt: skip
 _SLIPS = {"tarred_audio_filepath": "tarred_audio_filepaths"}
 
 
 def nearest_type(name: str) -> str | None:
     """The type whose spelling is closest to ``name``."""
-    close = difflib.get_close_matches(name, [*TYPES, *NOT_READ_YET], n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, TYPES, n=1, cutoff=0.6)
     return close[0] if close else None
 
 

@@ -25,7 +25,9 @@ from blendex.blend.interpolate import Document, Place, Resolver, interpolated
 from blendex.blend.load import Limits, MapNode, Reader, SeqNode
 from blendex.blend.model import Pointer, Problem
 from blendex.blend.nested import Files
+from blendex.blend.remarks import remarks
 from blendex.blend.types import (
+    BUILDER_FORGETS,
     DATA_KEYS,
     OVERRIDES,
     TYPES,
@@ -37,6 +39,8 @@ from blendex.errors import BlendexError, Code
 
 _CLASSIC = ("cuts_path", "shar_path", "manifest_filepath", "tarred_audio_filepaths")
 _AUXILIARY = ("noise_path", "rir_path")
+# What the sets of a section take over from it, beside data: it decides how the data is found.
+_FLAVOURS = frozenset(("input_cfg", *_CLASSIC))
 
 
 class Walk:
@@ -78,6 +82,7 @@ class Walk:
         self._seen: set[int] = set()
         self._names: set[str] = set()
         self._met = 0
+        self._inherited: dict[Pointer, dict[Any, Spot]] = {}
         self.resolver = Resolver(world, self.posted)
 
     def run(self) -> Walk:
@@ -142,6 +147,10 @@ class Walk:
             else:
                 self._loose.append((node, spot))
             return
+        sets = node.get("datasets")
+        if data and isinstance(sets, MapNode) and sets:
+            self._datasets(node, sets, spot)
+            return
         classic = [key for key in _CLASSIC if data and node.get(key) is not None]
         if node.get("input_cfg") is not None:
             self._ignored(classic, "input_cfg is set beside it", spot, node)
@@ -152,12 +161,47 @@ class Walk:
             if key not in DATA_KEYS:
                 self._value(key, value, spot, data=data and spot.pointer != ())
 
+    def _datasets(self, node: MapNode, sets: MapNode, spot: Spot) -> None:
+        """Named sets: each takes over what the section says and it does not (the dataloader of NeMo Speech main)."""
+        given = {key: value for key, value in node.items() if key in _FLAVOURS and value is not None}
+        named = spot.child("datasets")
+        for key, raw in sets.items():
+            at, item = named.child(key), raw
+            try:
+                resolved = self.resolver.resolve(raw, named.place, key)
+            except BlendexError:
+                resolved = None
+            if resolved is not None and resolved.place is not None and resolved.place != at.place:
+                if not self._enter(resolved.place):
+                    continue
+                self.grafts[at.pointer] = resolved.place
+                at, item = Spot(at.pointer, resolved.place), resolved.value
+                self._active.pop()
+            if not isinstance(item, MapNode):
+                self._failed(no_mapping(item), raw, at, None, sets.lines[key])
+                continue
+            # A set with data of its own flavour takes nothing over that training would prefer to it.
+            inherited = {name: value for name, value in given.items() if name not in item}
+            if not inherited:
+                self._section(item, at, data=True)
+                continue
+            merged = MapNode(item.line)
+            merged.update({**inherited, **item})
+            merged.lines = {**dict.fromkeys(inherited, item.line), **item.lines}
+            merged.size = item.size
+            self._inherited[at.pointer] = dict.fromkeys(inherited, spot)
+            self._section(merged, at, data=True)
+        for key, value in node.items():
+            if key not in DATA_KEYS and key != "datasets":
+                self._value(key, value, spot, data=spot.pointer != ())
+
     def _value(self, key: Any, value: Any, spot: Spot, *, data: bool) -> None:
         data = data or (isinstance(key, str) and key.endswith("_ds"))
         if data and key in _AUXILIARY and value is not None:
+            named = f" ({value[:200]})" if isinstance(value, str) else ""
             self.warn(
                 Code.UNKNOWN_KEY,
-                f"{key} names auxiliary audio, which gets no index.",
+                f"{key}{named} names auxiliary audio, which gets no index.",
                 spot.child(key),
                 None,
                 "Nothing to do; training reads it without an index.",
@@ -190,7 +234,7 @@ class Walk:
 
     def _classic(self, node: MapNode, given: list[str], spot: Spot) -> None:
         if "cuts_path" in given or "shar_path" in given:
-            name = "lhotse" if "cuts_path" in given else "lhotse_shar"
+            name = "lhotse_shar" if "shar_path" in given else "lhotse"
         else:
             name = "nemo_tarred" if "tarred_audio_filepaths" in given else "nemo"
         spec = TYPES[name]
@@ -198,6 +242,7 @@ class Walk:
         self._ignored(unread, f"{given[0]} is set beside it", spot, node)
         entry = Entry(spot, node, name, spec, node.line, self._dataset(node, name, spot))
         entry.classic = True
+        entry.inherited = self._inherited.get(spot.pointer, {})
         self._leaf(entry)
 
     def _ignored(self, keys: list[str], why: str, spot: Spot, node: MapNode) -> None:
@@ -224,11 +269,12 @@ class Walk:
             del self._active[depth:]
 
     def _input_cfg(self, node: MapNode, spot: Spot, dataset: int | None) -> None:
-        written = spot.child("input_cfg")
-        resolved = self.resolver.resolve(node.get("input_cfg"), spot.place, "input_cfg")
+        owner = self._inherited.get(spot.pointer, {}).get("input_cfg", spot)
+        written = Spot((*spot.pointer, "input_cfg"), owner.place.child("input_cfg"))
+        resolved = self.resolver.resolve(node.get("input_cfg"), owner.place, "input_cfg")
         value, at = resolved.value, resolved.place
         if isinstance(value, str) and value != "???":
-            document = self._open(value, spot.place.document)
+            document = self._open(value, owner.place.document, spot, node)
             value, at = document.root, Place(document)
         if value is None or value == "???":
             raise BlendexError(
@@ -309,9 +355,13 @@ class Walk:
             return
         if dataset is None:
             dataset = self._dataset(node, name, spot)
-        self._remarks(node, spot)
-        if not spec.children:
+        self._remarks(node, spot, name)
+        if not spec.children or (spec.keys and node.get("input_cfg") is None):
             self._leaf(Entry(spot, node, name, spec, node.line, dataset))
+            return
+        if spec.keys:
+            self._ignored(spec.ignored(node), "input_cfg is set beside it", spot, node)
+            self._children(node, spot, dataset)
             return
         slips = misspelt_keys(spec, node)
         if slips and "input_cfg" not in node:
@@ -361,8 +411,22 @@ class Walk:
             )
         unread = [key for key in node if key in DATA_KEYS and key not in spec.known and not entry.classic]
         self._ignored(unread, f"{entry.type} does not read it", entry.spot, node)
+        if not entry.classic:
+            for key in spec.ignored(node):
+                self._ignored([key], f"{min(spec.opened(node))} is set beside it", entry.spot, node)
+        for error, key, refused in remarks(self.resolver, entry):
+            tell = self.problem if refused else self.warn
+            tell(error.code, error.message, entry.spot, node.lines.get(key, entry.line), error.next_step)
 
-    def _remarks(self, node: MapNode, spot: Spot) -> None:
+    def _remarks(self, node: MapNode, spot: Spot, name: str) -> None:
+        if name in BUILDER_FORGETS:
+            self.warn(
+                Code.UNKNOWN_TYPE,
+                f"NeMo's builder of indexes passes over {name}, which training reads by an index; it is built here.",
+                spot,
+                node.line,
+                "Nothing to do.",
+            )
         set_here = [key for key in OVERRIDES if key in node]
         if set_here:
             self.overridden.append(spot.pointer)
@@ -422,8 +486,13 @@ class Walk:
             next_step="Include each file once, or split the blend.",
         )
 
-    def _open(self, path: str, declaring: Document) -> Document:
-        document = self.files.open(path, declaring)
+    def _open(self, path: str, declaring: Document, spot: Spot, node: MapNode) -> Document:
+        document, elsewhere = self.files.open(path, declaring)
+        if elsewhere:
+            self.warn(
+                Code.NESTED_MISSING, elsewhere, spot, node.lines.get("input_cfg"),
+                "Nothing to do for the ready blend, which has it written out; else write the path in full.",
+            )  # fmt: skip
         if any(place.document is document for place in self._active) or document is declaring:
             names = dict.fromkeys(place.document.name for place in self._active)
             raise BlendexError(

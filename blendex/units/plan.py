@@ -27,12 +27,12 @@ class FolderReader:
         self._nested = nested
         self._limit = limit
 
-    def read(self, address: str) -> bytes:
-        """A nested blend."""
+    def read(self, address: str, limit: int | None = None) -> bytes:
+        """A nested blend, or a catalog of at most ``limit`` bytes."""
         if address in self._nested:
             return self._nested[address]
         try:
-            return self._storage.read(address, self._limit)
+            return self._storage.read(address, self._limit if limit is None else limit)
         except BlendexError as error:
             if error.code is Code.SOURCE_MISSING:
                 raise BlendexError(

@@ -28,7 +28,7 @@ class Tree:
         self.reads: list[str] = []
         self.lists: list[str] = []
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int | None = None) -> bytes:
         self.reads.append(path)
         if path.startswith("/etc/"):
             raise BlendexError(

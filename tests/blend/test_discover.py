@@ -11,19 +11,22 @@ from hypothesis import strategies as st
 
 from blendex.blend.discover import Discovery, Problem, Source, discover, nested_files
 from blendex.blend.load import Limits
-from blendex.blend.types import NOT_READ_YET, TYPES
+from blendex.blend.types import TYPES
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 
 from .fakes import Tree, codes, found, paths, sources, table
 
-CORPORA = [
-    "shar/cuts.000000.jsonl", "shar/cuts.000001.jsonl", "shar/recording.000000.tar",
-    "shar/recording.000001.tar",
-    "text/part_0.jsonl", "text/part_1.jsonl", "text/tars/t0.tar", "text/tars/x/t1.tar",
-]  # fmt: skip
+CORPORA = {
+    **dict.fromkeys((
+        "shar/cuts.000000.jsonl", "shar/cuts.000001.jsonl", "shar/recording.000000.tar", "shar/recording.000001.tar",
+        "text/part_0.jsonl", "text/part_1.jsonl", "text/tars/t0.tar", "text/tars/x/t1.tar",
+        "wds/shards/s-0.tar", "wds/shards/s-1.tar",
+    ), ""),
+    "wds/wids-meta.json": '{"shardlist": [{"url": "shards/s-{0..1}.tar"}]}',
+    "wds_split/.nv-meta/split.yaml": "split_parts:\n  train:\n  - a/{00..02}.tar\n  val: []\nexclude:\n- a/01.tar\n",
+}  # fmt: skip
 GOLDEN = table("discovery.json")
-_UNREAD = "a type that is not read yet is an error, not a guess"
 _MANIFESTS = [["jsonl", f"nemo/manifest_{n}.json"] for n in range(3)]
 _TARS = [["nemo_tar", f"nemo/audio_{n}.tar"] for n in range(3)]
 
@@ -42,21 +45,33 @@ DEVIATIONS: dict[str, tuple[str, list[str], list[list[str]] | None]] = {
         "a problem of the entry, not the end of everything", ["nested_missing"], [],
     ),
     "data_blend_dir missing": ("a problem of the entry, not the end of everything", ["unknown_variable"], []),
-    "lhotse + shar forms": ("a missing folder is a problem", ["folder_missing"], None),
-    "text kinds": (_UNREAD, ["unknown_type"], None),
+    "lhotse + shar forms": (
+        "a missing folder is a problem; training opens items of a field's list as written, and no cuts beside Shar",
+        ["folder_missing"],
+        [
+            ["jsonl", "jsonl/basic.jsonl"], ["jsonl", "shar/cuts.000000.jsonl"], ["jsonl", "shar/cuts.000001.jsonl"],
+            ["wds_tar", "shar/recording.000000.tar"], ["wds_tar", "shar/recording.000001.tar"],
+            ["wds_tar", "shar/recording.{000000..000001}.tar"],
+        ],
+    ),
+    "text kinds": (
+        "training opens items of a list of paths as written", [],
+        [
+            ["jsonl", "text/part_{0..1}.jsonl"], ["nemo_tar", "text/tars/t0.tar"],
+            ["nemo_tar", "text/tars/x/t1.tar"], ["jsonl", "text/part_0.jsonl"], ["jsonl", "text/part_1.jsonl"],
+        ],
+    ),
     "correctly spelled nemotron is unknown": ("an unknown type is a problem", ["unknown_type"], None),
-    "unknown and no-index types": ("an unknown type is a problem", ["unknown_type", "unknown_type"], None),
-    "transform with inline keys": (_UNREAD, ["unknown_type"] * 2, []),
-    "transform with nested input_cfg": (_UNREAD, ["unknown_type"], []),
-    "share_gpt list refused in packs": (_UNREAD, ["unknown_type"], []),
-    "share_gpt collection": (_UNREAD, ["unknown_type"], []),
-    "share_gpt collection bad route": (_UNREAD, ["unknown_type"], []),
-    "share_gpt_webdataset v1": (_UNREAD, ["unknown_type"], []),
-    "share_gpt_webdataset v2": (_UNREAD, ["unknown_type"], []),
-    "share_gpt_webdataset split.yaml with exclude": (_UNREAD, ["unknown_type"], []),
-    "share_gpt_webdataset v2 without catalog": (_UNREAD, ["unknown_type"], []),
-    "same path two kinds collide on one idx": (
-        _UNREAD, ["unknown_type"], [["jsonl", "nemo/manifest_0.json"], ["nemo_tar", "wds/shards/s-0.tar"]],
+    "unknown and no-index types": (
+        "an unknown type is a problem; training reads nemo_sft_jsonl by an index", ["unknown_type"],
+        [["jsonl", "text/part_0.jsonl"]],
+    ),
+    "share_gpt collection bad route": (
+        "a problem of the entry, not the end of everything", ["missing_key"],
+        [["jsonl", "sharegpt/conv.jsonl"], ["nemo_tar", "nemo/audio_0.tar"]],
+    ),
+    "share_gpt_webdataset v2 without catalog": (
+        "a problem of the entry, not the end of everything", ["nested_missing"], [],
     ),
     "gz manifest": ("a compressed file has no offsets", ["path_compressed"], []),
 }  # fmt: skip
@@ -70,7 +85,7 @@ def test_the_golden_table_is_whole() -> None:
 @pytest.mark.parametrize("case", GOLDEN, ids=[case["name"] for case in GOLDEN])
 def test_upstream_table(case: dict[str, Any]) -> None:
     files = {f"/cfg/{name}": text for name, text in case["files"].items()}
-    tree = Tree({**files, **{f"/corpora/{name}": "" for name in CORPORA}})
+    tree = Tree({**files, **{f"/corpora/{name}": text for name, text in CORPORA.items()}})
     variables = {"data_blend_dir": case["data_blend_dir"]} if "data_blend_dir" in case else {}
     world = World(base="/corpora", variables=variables)
     discovery = discover(files["/cfg/blend.yaml"].encode(), "/cfg/blend.yaml", world, tree)
@@ -99,7 +114,7 @@ ACCOUNTED: dict[str, tuple[int, int, list[str], int]] = {
     "include/escape.yaml": (3, 0, ["path_outside_roots", "path_unsupported", "path_unsupported"], 0),
     "include/sub/deeper.yaml": (1, 1, [], 0),
     "include/sub/en.yaml": (2, 2, [], 0),
-    "include/top.yaml": (4, 2, ["nested_missing", "unknown_type"], 1),
+    "include/top.yaml": (5, 2, ["nested_missing"], 3),
     "lint_before_migration.yaml": (1, 192, [], 0),
     "lint_half_migrated.yaml": (3, 3, [], 0),
     "lint_no_epoch_length.yaml": (1, 0, ["folder_missing"], 0),
@@ -161,22 +176,15 @@ def test_unknown_types_name_the_nearest() -> None:
     assert [problem.line for problem in problems] == [1, 2, 4]
 
 
-@pytest.mark.parametrize("name", sorted(NOT_READ_YET))
-def test_types_that_are_not_read_yet_say_so(name: str) -> None:
-    (problem,) = found(f"- {{type: {name}, manifest_filepath: /a.jsonl}}").problems
-    assert problem.code is Code.UNKNOWN_TYPE
-    assert "does not read" in problem.message
-
-
 def test_every_type_is_accounted_for() -> None:
     for name, spec in TYPES.items():
         keys = (
             "input_cfg: [{type: txt}]"
-            if spec.children
-            else "paths: /x.jsonl, cuts_path: /x.jsonl, shar_path: {c: /x.jsonl}, "
+            if spec.children and not spec.keys
+            else "paths: /x.jsonl, cuts_path: /x.jsonl, shar_path: {cuts: /x.jsonl}, data_dir: /wds, "
             "manifest_filepath: /x.jsonl, tarred_audio_filepaths: /x.tar"
         )
-        discovery = found(f"- {{type: {name}, {keys}}}")
+        discovery = found(f"- {{type: {name}, {keys}}}", Tree({"/wds/a.tar": ""}))
         assert not discovery.problems, name
         assert discovery.entries == 1
         (leaf,) = discovery.datasets[0].leaves

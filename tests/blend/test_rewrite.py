@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -319,7 +320,11 @@ def _round_trip(text: str, tree: Tree, world: World, *, exclude_problems: bool, 
     if exclude_problems:
         exclude |= {problem.pointer for problem in before.problems}
     kept = [leaf for d in before.datasets for leaf in d.leaves if leaf.pointer not in exclude]
-    wanted: list[Source] = [source for leaf in kept for source in leaf.sources]
+    wanted: list[Source] = [
+        replace(source, path=f"{ROOT}/{source.path}") if source.kind == "sharegpt_route" else source
+        for leaf in kept
+        for source in leaf.sources
+    ]
     call = {"indexes_root": ROOT, "exclude": exclude}
     if not kept:
         with pytest.raises(BlendexError):
@@ -402,3 +407,32 @@ def test_the_ready_blend_finds_the_same(shapes: list[Any], data: st.DataObject) 
     pointers = [leaf.pointer for dataset in found.datasets for leaf in dataset.leaves]
     more = data.draw(st.sets(st.sampled_from(pointers), max_size=2))
     _round_trip(text, tree, world, exclude_problems=False, more=more)
+
+
+def test_a_route_always_lies_in_the_mirror() -> None:
+    text = """\
+- type: share_gpt
+  manifest_filepath: /c.jsonl
+  tarred_audio_filepaths: /a.tar
+  tar_lookup_mode: collection
+  tar_routing_filepath: {}
+"""
+    for path in ("all.sgroute", "/elsewhere/all.sgroute", "'${oc.env:ROUTES}/all.sgroute'"):
+        loaded = _loaded(_ready(text.format(path), env={"ROUTES": "/elsewhere"}))
+        folder = "" if path == "all.sgroute" else "/elsewhere"
+        assert loaded[0]["tar_routing_filepath"] == f"{ROOT}{folder}/all.sgroute"
+    paired = _loaded(_ready(text.format("all.sgroute").replace("collection", "paired")))
+    assert paired[0]["tar_routing_filepath"] == "all.sgroute"
+
+
+def test_values_that_named_sets_take_over_are_settled_where_they_stand() -> None:
+    text = """\
+validation_ds:
+  manifest_filepath: ${oc.env:DATA}/m.json
+  tarred_audio_filepaths: null
+  datasets:
+    a: {batch_size: 1}
+"""
+    loaded = _loaded(_ready(text, env={"DATA": "/d"}))["validation_ds"]
+    assert loaded["manifest_filepath"] == "/d/m.json"
+    assert loaded["datasets"]["a"] == {"indexed": True, "indexes_root": ROOT, "batch_size": 1}
