@@ -52,6 +52,8 @@ class Code(StrEnum):
     TAR_BAD_HEADER = "tar_bad_header"
     TAR_TRUNCATED = "tar_truncated"
     TAR_ODD_MEMBERS = "tar_odd_members"
+    WDS_BAD_SAMPLE = "wds_bad_sample"
+    ROUTE_BROKEN = "route_broken"
     # Work
     OUT_OF_MEMORY = "out_of_memory"
     CHILD_DIED = "child_died"

@@ -56,6 +56,8 @@ STATUS: dict[Code, int] = {
     Code.TAR_BAD_HEADER: 422,
     Code.TAR_TRUNCATED: 422,
     Code.TAR_ODD_MEMBERS: 422,
+    Code.WDS_BAD_SAMPLE: 422,
+    Code.ROUTE_BROKEN: 422,
     Code.OUT_OF_MEMORY: 500,
     Code.CHILD_DIED: 500,
     Code.TIMEOUT: 504,

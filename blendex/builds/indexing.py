@@ -118,7 +118,7 @@ def _cause(cause: str, path: str | None) -> dict[str, Any]:
 
 
 def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], items: list[list[str]]) -> None:
-    keys = [(address, recipe(kind, payload["compat"])) for kind, _, address in items]
+    keys = [(address, recipe(kind, payload["compat"])) for kind, _, address, *_ in items]
     units.move_pending(session, unit.id, new, keys)
     units.copy_subscriptions(session, unit.id, new, len(items))
 
@@ -151,7 +151,7 @@ def _give_up(
         session,
         [
             {"address": address, "recipe": recipe(kind, payload["compat"]), "error": error | {"file": path}}
-            for kind, path, address in items
+            for kind, path, address, *_ in items
         ],
     )
     _release(session, unit.id)

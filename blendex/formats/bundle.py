@@ -7,6 +7,8 @@ Layout, little-endian::
 
 The directory is zlib-compressed JSON, an array with an object per source: path, kind, recipe, strength,
 content_hash, size, offset, length, digest (BLAKE3 of the sidecar), records, findings, facts, address, token, racy.
+What was learnt of the records, where that was asked for, follows the sidecar; facts has its place and length under
+``learned``.
 It makes a bundle worth something without a catalog: a lost database is filled again from bundles alone.
 The file's name is the SHA-256 of its bytes.
 """
@@ -78,11 +80,19 @@ class BundleWriter:
         self._digest.update(data)
         self._append(data)
 
-    def commit(self, entry: dict[str, Any]) -> None:
-        """Keep the sidecar in hand, described by ``entry`` (offset, length and digest are added)."""
+    def commit(self, entry: dict[str, Any], learned: bytes | None = None) -> None:
+        """Keep the sidecar in hand, described by ``entry`` (offset, length and digest are added).
+
+        Args:
+            entry: its directory entry.
+            learned: what was learnt of its records.
+        """
         entry["offset"] = self._start
         entry["length"] = self.size - self._start
         entry["digest"] = self._digest.hexdigest()
+        if learned is not None:
+            entry["facts"] = entry["facts"] | {"learned": [self.size, len(learned)]}
+            self._append(learned)
         self._entries.append(entry)
 
     def abort(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from blendex.formats.findings import Collector
+from blendex.formats.learned import MemberReader
 from blendex.formats.source import Readable
 from blendex.formats.summary import Sink, Summary
 from blendex.formats.tar import Member, walk
@@ -27,14 +28,14 @@ def stem_of(name: bytes) -> bytes:
     return base[:dot] if 0 < dot < len(base) - 1 else base
 
 
-def build_nemo_tar(source: Readable, sink: Sink, upstream: bool) -> Summary:
+def build_nemo_tar(source: Readable, sink: Sink, upstream: bool, members: MemberReader | None = None) -> Summary:
     """Streams the sidecar of a NeMo tar into ``sink``. Upstream's bytes are the same, so ``upstream`` is
-    unused.
+    unused. ``members`` learns the names on the way.
 
     Raises:
         BlendexError: as ``walk``.
     """
-    scan = _Scan(sink)
+    scan = _Scan(sink, members)
     end = walk(source, scan.found, scan.visit)
     sink(source.size.to_bytes(8, "little"))
     return Summary(
@@ -43,11 +44,13 @@ def build_nemo_tar(source: Readable, sink: Sink, upstream: bool) -> Summary:
         content_hash=end.content_hash,
         findings=scan.found.findings(),
         facts={"members": end.members, "regular": scan.regular, "end": end.end},
+        learned=members.packed() if members is not None else None,
     )
 
 
 class _Scan:
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, learner: MemberReader | None) -> None:
+        self._learner = learner
         self.found = Collector()
         self.records = 0
         self.regular = 0
@@ -74,10 +77,19 @@ class _Scan:
                 self._stem, self._name = stem, name
             else:
                 self.found.add(_why_merged(self._name, name), offset, record)
+        if self._learner is not None:
+            self._learn(batch, offsets)
         self._members += len(batch)
         self.records += len(offsets)
         if offsets:
             self._sink(np.array(offsets, "<u8").tobytes())
+
+    def _learn(self, batch: list[Member], offsets: list[int]) -> None:
+        assert self._learner is not None
+        begin = set(offsets)
+        for offset, name, kind, _, _ in batch:
+            if kind in REGULAR:
+                self._learner.add(name, first=offset in begin)
 
 
 def _why_merged(first: bytes, name: bytes) -> str:

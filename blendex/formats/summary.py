@@ -22,6 +22,7 @@ class Summary:
         content_hash: hex BLAKE3 of what decides sidecar and findings (the kind's strength says what).
         findings: in the order of the closed table.
         facts: small and JSON-able; its keys depend on the kind.
+        learned: what the records are called and where they lead, packed (``learned``); None when not asked for.
     """
 
     records: int
@@ -29,3 +30,30 @@ class Summary:
     content_hash: str
     findings: tuple[Finding, ...]
     facts: dict[str, Any] = field(default_factory=dict)
+    learned: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What the store says of a source, as far as sidecars carry it.
+
+    Attributes:
+        path: as configured.
+        size: in bytes.
+        mtime_ns: of a local file; 0 in an object store.
+        identity: version, ETag or checksum in an object store; None for a local file.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    identity: str | None = None
+
+    def metadata(self) -> dict[str, Any]:
+        """The record that upstream's ``indexed_source_metadata`` makes (NeMo Speech main)."""
+        return {
+            "mtime_ns": self.mtime_ns,
+            "object_identity": self.identity,
+            "path": self.path,
+            "size_bytes": self.size,
+        }

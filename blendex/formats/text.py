@@ -118,3 +118,10 @@ class Utf8Check:
     def close(self) -> tuple[int, int] | None:
         """The unfinished character at the end of the file, as ``feed`` would report it."""
         return (-self.pending, self.pending) if self.pending else None
+
+
+def shown(name: bytes, most: int = 120) -> str:
+    """A name out of an archive for a message: readable, short, with every odd byte as an escape."""
+    text = name[:most].decode("utf-8", "backslashreplace")
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return f"{safe}…" if len(name) > most else safe

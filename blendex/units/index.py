@@ -21,9 +21,9 @@ from blendex.storage.root import Root
 
 
 def _index_one(
-    storage: LocalStorage, writer: BundleWriter, kind: str, path: str, address: str, compat: str
+    storage: LocalStorage, writer: BundleWriter, kind: str, path: str, address: str, compat: str, learn: bool
 ) -> dict[str, Any]:
-    """Read one source into the bundle; its directory entry.
+    """Read one source into the bundle; its directory entry. ``learn``: and what its records are called.
 
     Raises:
         BlendexError: the source is bad, or changed while it was read; the bundle holds nothing of it.
@@ -32,7 +32,7 @@ def _index_one(
     with storage.open(address) as source:
         writer.begin()
         try:
-            summary = build(kind, source, writer.write, compat)
+            summary = build(kind, source, writer.write, compat, learn=learn)
             if not source.unchanged():
                 raise BlendexError(
                     Code.SOURCE_CHANGED,
@@ -57,7 +57,7 @@ def _index_one(
             "token": source.stat.token,
             "racy": source.stat.racy(now_ns),
         }
-    writer.commit(entry)
+    writer.commit(entry, summary.learned)
     return entry
 
 
@@ -65,7 +65,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Index the sources of one unit.
 
     Args:
-        arguments: root, roots, attempt (names private files), compat, sources ([[kind, path, address], …]).
+        arguments: root, roots, attempt (names private files), compat, sources ([[kind, path, address, learn], …]).
         report: gets {"in_hand": path} before each source, so that a death names its cause.
 
     Returns:
@@ -77,10 +77,10 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
     failures = []
     try:
-        for kind, path, address in arguments["sources"]:
+        for kind, path, address, *learn in arguments["sources"]:
             report({"in_hand": path})
             try:
-                _index_one(storage, writer, kind, path, address, arguments["compat"])
+                _index_one(storage, writer, kind, path, address, arguments["compat"], any(learn))
             except BlendexError as error:
                 if error.code is Code.NO_SPACE:
                     raise
