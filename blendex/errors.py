@@ -111,6 +111,8 @@ MEANING: dict[Code, str] = {
     Code.TAR_BAD_HEADER: "A tar with a broken header, or no tar at all.",
     Code.TAR_TRUNCATED: "A tar that ends within a member.",
     Code.TAR_ODD_MEMBERS: "A Shar tar with a member that has no partner.",
+    Code.WDS_BAD_SAMPLE: "The members of a WebDataset shard do not make samples of version 2.",
+    Code.ROUTE_BROKEN: "A row of a ShareGPT collection leads to no audio, or to more than one.",
     Code.OUT_OF_MEMORY: "Reading this source takes more memory than a child may have.",
     Code.CHILD_DIED: "The process that did it was killed or crashed.",
     Code.TIMEOUT: "It took longer than it may.",

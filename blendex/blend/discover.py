@@ -69,5 +69,5 @@ def _leaf(walk: Walk, entry: Entry, found: Found) -> Leaf:
     needs_index = entry.spec is None or entry.spec.needs_index
     return Leaf(
         entry.pointer, entry.type, entry.file, entry.line, weight, found.sources, needs_index,
-        found.manifests, found.tars, tuple(found.derived),
+        found.manifests, found.tars, found.cuts, tuple(found.derived),
     )  # fmt: skip

@@ -69,6 +69,7 @@ class Leaf:
         needs_index: False for types whose readers use no index.
         manifests: those of the sources that hold rows about audio, each time they are named.
         tars: the tars beside ``manifests``, each time they are named.
+        cuts: those of the sources that hold cuts.
         derived: those of the sources that are made from others.
     """
 
@@ -81,6 +82,7 @@ class Leaf:
     needs_index: bool
     manifests: tuple[Source, ...] = ()
     tars: tuple[Source, ...] = ()
+    cuts: tuple[Source, ...] = ()
     derived: tuple[Derivation, ...] = ()
 
 

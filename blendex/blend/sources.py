@@ -53,6 +53,12 @@ class Found:
         return tuple(self.by_key.get("manifest_filepath", ()))
 
     @property
+    def cuts(self) -> tuple[Source, ...]:
+        """The manifests of cuts."""
+        named = (*self.by_key.get("cuts_path", ()), *self.by_key.get("shar_path", ()))
+        return tuple(source for source in named if source.kind == JSONL)
+
+    @property
     def tars(self) -> tuple[Source, ...]:
         """The tars beside them."""
         return tuple(self.by_key.get("tarred_audio_filepaths", ())) if self.manifests else ()

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds.planning import queue_publish_if_done
+from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.catalog import builds, sources, states, units
 from blendex.catalog.models import Build, Unit
@@ -35,6 +35,8 @@ CAUSES = {
 def call(site: Site, session: Session, unit: Unit) -> Call:
     """The call of an index unit."""
     payload = units.payload(unit)
+    if "derive" in payload:
+        return _derive(site, session, unit, payload)
     arguments = {
         "root": site.root.path,
         "roots": list(site.roots),
@@ -43,6 +45,33 @@ def call(site: Site, session: Session, unit: Unit) -> Call:
         "sources": payload["sources"],
     }
     return Call("blendex.units.index:run", arguments, unit.memory, site.settings.unit_seconds)
+
+
+def _derive(site: Site, session: Session, unit: Unit, payload: dict[str, Any]) -> Call:
+    """The call of a unit that makes a source from others: with what the catalog knows of these now."""
+    spec, compat = payload["derive"], payload["compat"]
+    inputs = []
+    for kind, path, address, _ in spec["inputs"]:
+        known = next(sources.known(session, recipe(kind, compat), [address]), None)
+        item = {"kind": kind, "path": path, "address": address}
+        if known is None or known.error is not None or not known.has_content:
+            inputs.append(item | {"error": (known.error if known else None) or {}})
+        else:
+            inputs.append(item | {"content_hash": known.content_hash})
+    arguments = {
+        "root": site.root.path,
+        "roots": list(site.roots),
+        "attempt": attempt(unit),
+        "compat": compat,
+        "recipe": recipe(spec["kind"], compat, spec["derivation"]),
+        "spec": spec | {"inputs": inputs},
+    }
+    return Call("blendex.units.derive:run", arguments, unit.memory, site.settings.unit_seconds)
+
+
+def _recipe(item: list[Any], compat: str) -> str:
+    """The recipe of a source of a unit: [kind, path, address, learn, derivation]."""
+    return recipe(item[0], compat, item[4])
 
 
 def attempt(unit: Unit) -> str:
@@ -54,8 +83,9 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
     """Take over the bundle of a unit, and let go on whoever waited for nothing else."""
     assert outcome.result is not None
     result = outcome.result
-    compat = units.payload(unit)["compat"]
-    failures = [item | {"recipe": recipe(item["kind"], compat)} for item in result["failures"]]
+    payload = units.payload(unit)
+    names = {(item[0], item[2]): _recipe(item, payload["compat"]) for item in payload["sources"]}
+    failures = [item | {"recipe": names[item["kind"], item["address"]]} for item in result["failures"]]
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
             return
@@ -117,13 +147,13 @@ def _cause(cause: str, path: str | None) -> dict[str, Any]:
     return BlendexError(code, message, file=path, next_step=next_step).as_dict()
 
 
-def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], items: list[list[str]]) -> None:
-    keys = [(address, recipe(kind, payload["compat"])) for kind, _, address, *_ in items]
+def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], items: list[list[Any]]) -> None:
+    keys = [(item[2], _recipe(item, payload["compat"])) for item in items]
     units.move_pending(session, unit.id, new, keys)
     units.copy_subscriptions(session, unit.id, new, len(items))
 
 
-def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: list[str]) -> None:
+def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: list[Any]) -> None:
     """Only the source in hand is tried again alone, larger, once; the others go back as they were."""
     if not states.end_unit(session, unit.id, unit.fence, "failed", {"in_hand": suspect[1]}):
         return
@@ -142,7 +172,7 @@ def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: lis
 
 
 def _give_up(
-    session: Session, unit: Unit, payload: dict[str, Any], items: list[list[str]], error: dict[str, Any]
+    session: Session, unit: Unit, payload: dict[str, Any], items: list[list[Any]], error: dict[str, Any]
 ) -> None:
     if not states.end_unit(session, unit.id, unit.fence, "failed", error):
         return
@@ -150,8 +180,8 @@ def _give_up(
     sources.record_failures(
         session,
         [
-            {"address": address, "recipe": recipe(kind, payload["compat"]), "error": error | {"file": path}}
-            for kind, path, address, *_ in items
+            {"address": item[2], "recipe": _recipe(item, payload["compat"]), "error": error | {"file": item[1]}}
+            for item in items
         ],
     )
     _release(session, unit.id)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
 from blendex.catalog import blobs, builds, sources, states, units
@@ -34,6 +35,12 @@ class Row:
     address: str
     token: str
     size: int
+    learn: bool = False  # whether the names of its records are wanted
+    derivation: str = ""  # of a source that is made from others: a digest of what it is made from
+
+    def recipe(self, compat: str) -> str:
+        """Its recipe."""
+        return recipe(self.kind, compat, self.derivation)
 
     @property
     def cost(self) -> int:
@@ -71,7 +78,7 @@ def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[st
     """What the catalog knows of these sources, by (address, recipe)."""
     addresses: dict[str, list[str]] = {}
     for row in rows:
-        addresses.setdefault(recipe(row.kind, compat), []).append(row.address)
+        addresses.setdefault(row.recipe(compat), []).append(row.address)
     return {
         (item.address, name): item
         for name, wanted in addresses.items()
@@ -142,7 +149,7 @@ def _store_datasets(session: Session, build: str, plan: dict[str, Any], members:
 
 def _subscribe(site: Site, session: Session, build: Build, needed: list[Row], compat: str) -> int:
     """Subscribe to units that read some of these sources already, make units for the others; how many were made."""
-    keys = [(row.address, recipe(row.kind, compat)) for row in needed]
+    keys = [(row.address, row.recipe(compat)) for row in needed]
     under_way = units.under_way(session, keys)
     shared: dict[int, int] = {}
     for unit in under_way.values():
@@ -150,8 +157,11 @@ def _subscribe(site: Site, session: Session, build: Build, needed: list[Row], co
     for unit, count in shared.items():
         units.subscribe(session, unit, build.id, count)
     new = [row for row, key in zip(needed, keys, strict=True) if key not in under_way]
-    # Two paths may map to one address: it is read once.
-    unique = {(row.address, row.kind): row for row in new}
+    # Two paths may map to one address: it is read once, and learnt from when either wants it.
+    unique: dict[tuple[str, str], Row] = {}
+    for row in new:
+        if row.learn or (row.address, row.kind) not in unique:
+            unique[row.address, row.kind] = row
     parts = cut(
         list(unique.values()),
         most_bytes=site.settings.unit_bytes,
@@ -163,12 +173,12 @@ def _subscribe(site: Site, session: Session, build: Build, needed: list[Row], co
             session,
             "index",
             build.id,
-            {"compat": compat, "sources": [[row.kind, row.path, row.address] for row in part]},
+            {"compat": compat, "sources": [[row.kind, row.path, row.address, row.learn, ""] for row in part]},
             memory=site.settings.unit_memory_mb * 2**20,
             cost=sum(row.cost for row in part),
             priority=build.priority,
         )
-        units.announce(session, unit, [(row.address, recipe(row.kind, compat)) for row in part])
+        units.announce(session, unit, [(row.address, row.recipe(compat)) for row in part])
         units.subscribe(session, unit, build.id, len(part))
     if parts:
         builds.wake(session, "index")
@@ -190,11 +200,11 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
         needed: list[Row] = []
         for rows in chunks_of(outcome):
             known = look_up(session, rows, compat)
-            needed += [row for row in rows if not fresh(row, known.get((row.address, recipe(row.kind, compat))))]
+            needed += [row for row in rows if not fresh(row, known.get((row.address, row.recipe(compat))))]
             members += [(row.kind, row.path) for row in rows]
         entry_failures = _entry_failures(plan["problems"])
         _store_datasets(session, build.id, plan, members)
-        slim = {key: plan[key] for key in ("datasets", "warnings", "entries")}
+        slim = {key: plan[key] for key in ("datasets", "derived", "warnings", "entries")}
         values = {
             "plan": blobs.put_json(session, slim),
             "problems": blobs.put_json(session, plan["problems"]),
@@ -208,7 +218,8 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
             units.unsubscribe(session, build.id)
             return
         states.move_build(session, build.id, "indexing", build.fence, **values)
-        if not _subscribe(site, session, build, needed, compat):
+        # What is derived waits for what it is derived from.
+        if not _subscribe(site, session, build, [row for row in needed if not row.derivation], compat):
             queue_publish_if_done(session, build)
 
 
@@ -231,17 +242,3 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
                 problems = blobs.put_json(session, [error | {"scope": "entry", "pointer": None}])
                 states.move_build(session, build.id, "failed", build.fence, error=error, problems=problems)
                 units.unsubscribe(session, build.id)
-
-
-def queue_publish_if_done(session: Session, build: Build) -> None:
-    """Ask for a build to be published when it waits for nothing more."""
-    if build.state in ("indexing", "planning") and units.unfinished(session, build.id) == 0:
-        if not states.move_build(session, build.id, "publishing", build.fence):
-            return
-        unit = units.create(session, "publish", build.id, {}, memory=PUBLISH_MEMORY)
-        units.subscribe(session, unit, build.id, 0)
-        builds.wake(session, "publish")
-
-
-# Measured while staging 100,000 sidecars.
-PUBLISH_MEMORY = 256 * 2**20

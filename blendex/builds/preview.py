@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from blendex.builds.places import content_hash
 from blendex.builds.planning import Row, chunks_of, fresh, look_up, plan_arguments
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
@@ -14,7 +15,6 @@ from blendex.builds.submit import PLAN_MEMORY, gather
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import Finding, refusing
-from blendex.formats.kinds import recipe
 from blendex.mirrors.keys import KeyMaker
 from blendex.runtime.slots import Call, Runner
 
@@ -98,7 +98,7 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
                 count += 1
                 folders.add(os.path.dirname(row.path))
                 sidecar_bytes += 8 + row.size // SIDECAR_SHARE if row.kind == "jsonl" else 0
-                name = recipe(row.kind, submission.compat)
+                name = row.recipe(submission.compat)
                 item = known.get((row.address, name))
                 if item is None or not fresh(row, item):
                     missing.append(row.path)
@@ -107,7 +107,7 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
                 reused += 1
                 if refusing([Finding.from_dict(finding) for finding in item.findings], frozenset(submission.allow)):
                     judged_bad.append(row.path)
-                keys.add(row.kind, row.path, name, item.strength, item.content_hash)
+                keys.add(row.kind, row.path, name, item.strength, content_hash(row.kind, row.path, item))
         key = keys.key() if count and not missing and not judged_bad and not plan["problems"] else None
         if key is not None and (mirrors.get(session, key) is None or not os.path.isdir(site.root.mirror(key))):
             key = None

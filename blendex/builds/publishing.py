@@ -14,13 +14,13 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
 from blendex.builds.indexing import attempt
+from blendex.builds.places import Places, content_hash
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission, queue_plan
 from blendex.catalog import blobs, builds, mirrors, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS, Finding, refusing
-from blendex.formats.kinds import recipe
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
 from blendex.runtime.slots import Call, Outcome
@@ -42,6 +42,8 @@ class Judged:
     """What is published and what is not."""
 
     rows: list[tuple[str, str]]  # (kind, path), sorted, all that were planned
+    places: Places
+    plan: dict[str, Any]
     problems: list[dict[str, Any]] = field(default_factory=list)
     excluded: list[dict[str, Any]] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # row numbers that go into the mirror
@@ -82,9 +84,10 @@ def judge(session: Session, build: Build, world: World) -> Judged:
             for member in blobs.unpack_list(blobs.get(session, dataset.list_hash))
         }
     )
-    judged = Judged(rows)
+    judged = Judged(rows, Places(build.options["compat"], world, plan.get("derived", [])), plan)
+    _check_derived(session, judged)
     leaves = [leaf for dataset in plan["datasets"] for leaf in dataset["leaves"]]
-    bad = _bad_rows(session, build, world, judged)
+    bad = _bad_rows(session, build, judged)
     bad_leaves: dict[tuple[Any, ...], dict[str, Any]] = {}
     for item in blobs.get_json(session, build.problems):
         judged.problems.append(item)
@@ -109,14 +112,25 @@ def judge(session: Session, build: Build, world: World) -> Judged:
     return judged
 
 
-def _known(
-    session: Session, build: Build, world: World, rows: list[tuple[str, str]], numbers: Iterable[int]
-) -> Iterator[tuple[int, sources.Known | None]]:
+def _check_derived(session: Session, judged: Judged) -> None:
+    """A derived source was made from what the plan saw: if an input is another one by now, plan again.
+
+    Raises:
+        ReplanError: naming the input.
+    """
+    for spec in judged.plan.get("derived", []):
+        for kind, path, _, token in spec["inputs"]:
+            name, address = judged.places.of(kind, path)
+            known = next(sources.known(session, name, [address]), None)
+            if known is not None and known.error is None and known.token != token:
+                raise ReplanError(path)
+
+
+def _known(session: Session, judged: Judged, numbers: Iterable[int]) -> Iterator[tuple[int, sources.Known | None]]:
     """What the catalog knows of some rows, in order, a few thousand at a time: never of all at once."""
-    compat = build.options["compat"]
     numbers = iter(numbers)
     while part := list(islice(numbers, CHUNK)):
-        places = [(recipe(rows[number][0], compat), world.address(rows[number][1])) for number in part]
+        places = [judged.places.of(*judged.rows[number]) for number in part]
         wanted: dict[str, list[str]] = {}
         for name, address in places:
             wanted.setdefault(name, []).append(address)
@@ -129,10 +143,10 @@ def _known(
             yield number, found.get(place)
 
 
-def _bad_rows(session: Session, build: Build, world: World, judged: Judged) -> dict[int, dict[str, Any]]:
+def _bad_rows(session: Session, build: Build, judged: Judged) -> dict[int, dict[str, Any]]:
     allow = frozenset(build.options["allow"])
     bad: dict[int, dict[str, Any]] = {}
-    for number, known in _known(session, build, world, judged.rows, range(len(judged.rows))):
+    for number, known in _known(session, judged, range(len(judged.rows))):
         path = judged.rows[number][1]
         if known is None or (not known.has_content and known.error is None):
             raise ReplanError(path)
@@ -143,16 +157,16 @@ def _bad_rows(session: Session, build: Build, world: World, judged: Judged) -> d
     return bad
 
 
-def _job_lines(session: Session, build: Build, world: World, judged: Judged, keys: KeyMaker) -> Iterator[bytes]:
-    compat = build.options["compat"]
-    for number, known in _known(session, build, world, judged.rows, sorted(judged.kept)):
+def _job_lines(session: Session, judged: Judged, keys: KeyMaker) -> Iterator[bytes]:
+    for number, known in _known(session, judged, sorted(judged.kept)):
         kind, path = judged.rows[number]
         assert known is not None  # one transaction judges and writes
-        name = recipe(kind, compat)
-        keys.add(kind, path, name, known.strength, known.content_hash)
+        name = judged.places.recipe(kind, path)
+        content = content_hash(kind, path, known)
+        keys.add(kind, path, name, known.strength, content)
         values = {
             "kind": kind, "path": path, "address": known.address, "token": known.token, "recipe": name,
-            "strength": known.strength, "content_hash": known.content_hash, "size": known.size,
+            "strength": known.strength, "content_hash": content, "size": known.size,
             "records": known.records, "digest": known.digest, "object": known.object, "offset": known.offset,
             "length": known.length, "link": known.mirror if known.mirror_path == path else None,
         }  # fmt: skip
@@ -192,7 +206,7 @@ def call(site: Site, session: Session, unit: Unit) -> Call | None:
     keys = KeyMaker()
     job = _job_path(site, unit)
     with open(job, "xb") as file:
-        file.writelines(_job_lines(session, build, world, judged, keys))
+        file.writelines(_job_lines(session, judged, keys))
     checked_at = round(states.now(session), 3)
     arguments = submission | {
         "root": site.root.path,
@@ -208,7 +222,7 @@ def call(site: Site, session: Session, unit: Unit) -> Call | None:
         "receipt": {
             "source_set": keys.source_set,
             "content": keys.content,
-            "recipes": sorted({recipe(kind, build.options["compat"]) for kind, _ in judged.rows}),
+            "recipes": sorted({judged.places.recipe(*row) for row in judged.rows}),
             "versions": {"blendex": __version__},
             "excluded": excluded,
         },

@@ -9,7 +9,7 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from blendex.builds.planning import queue_publish_if_done
+from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import queue_plan
 from blendex.catalog import builds, states, units

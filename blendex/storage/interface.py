@@ -23,6 +23,8 @@ class Stat:
     token: str
     mtime_ns: int
     changed_ns: int  # the youngest of the times in the token
+    device: int | None = None  # of a local file; for what upstream ties to a machine, and for nothing else
+    inode: int | None = None
 
     def racy(self, now_ns: int) -> bool:
         """True when the token is too young, at ``now_ns`` of the file server's clock, to prove anything."""

@@ -28,6 +28,8 @@ def _stat(address: str, result: os.stat_result) -> Stat:
         token=token,
         mtime_ns=result.st_mtime_ns,
         changed_ns=max(result.st_mtime_ns, result.st_ctime_ns),
+        device=result.st_dev,
+        inode=result.st_ino,
     )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from blendex.blend.discover import Discovery, Pointer, Problem, Source, discover
-from blendex.blend.index_path import mirror_relative
+import orjson
+
+from blendex.blend.discover import Derivation, Discovery, Leaf, Pointer, Problem, Source, discover
+from blendex.blend.index_path import sidecar_files
 from blendex.blend.load import Limits
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
@@ -54,18 +57,23 @@ def limits_of(arguments: dict[str, Any]) -> Limits:
 
 
 def _stat_all(
-    storage: LocalStorage, world: World, sources: list[Source]
-) -> Iterator[tuple[Source, str, Stat | BlendexError]]:
-    """Every source with its address and its stat, or what is wrong with it, in order."""
+    storage: LocalStorage, world: World, sources: list[Source], derived: Collection[Source]
+) -> Iterator[tuple[Source, str, Stat | BlendexError | None]]:
+    """Every source with its address and its stat, or what is wrong with it, in order; None for a derived one."""
     refused: dict[int, BlendexError] = {}
     addresses: list[str] = []
     for number, source in enumerate(sources):
+        if source in derived:
+            continue
         try:
             addresses.append(world.address(source.path))
         except BlendexError as error:
             refused[number] = error
     answers = zip(addresses, storage.stat_many(addresses), strict=True)
     for number, source in enumerate(sources):
+        if source in derived:
+            yield source, "", None
+            continue
         if number in refused:
             yield source, "", refused[number]
             continue
@@ -80,12 +88,13 @@ def _collisions(sources: list[Source], owners: dict[Source, list[int]]) -> Itera
     places: dict[str, Source] = {}
     for source in sources:
         try:
-            place = mirror_relative(source.path)
+            files = sidecar_files(source.kind, source.path)
         except BlendexError as error:
             for leaf in owners[source]:
                 yield leaf, error
             continue
-        other = places.setdefault(place, source)
+        other = next((places[file] for file in files if file in places), source)
+        places |= dict.fromkeys(files, source)
         if other is not source:
             collision = BlendexError(
                 Code.INDEX_PATH_COLLISION,
@@ -96,6 +105,79 @@ def _collisions(sources: list[Source], owners: dict[Source, list[int]]) -> Itera
             )
             for leaf in {*owners[source], *owners[other]}:
                 yield leaf, collision
+
+
+class _Derived:
+    """The sources that are made from others: they have no file of their own to stat."""
+
+    def __init__(self, leaves: Iterable[Leaf]) -> None:
+        self.of: dict[Source, Derivation] = {}
+        self.twice: set[Source] = set()
+        for leaf in leaves:
+            for made in leaf.derived:
+                if self.of.setdefault(made.source, made) != made:
+                    self.twice.add(made.source)
+        self.inputs = {source for made in self.of.values() for source in made.inputs}
+        self.seen: dict[Source, tuple[str, Stat]] = {}  # address and stat of inputs
+
+    def row(self, source: Source) -> tuple[list[Any], dict[str, Any]] | None:
+        """The row of a derived source, and what it is made from; None when an input cannot be had.
+
+        Its token is one of its inputs' tokens and devices: a touch of one of them makes it again.
+        """
+        made = self.of[source]
+        if any(item not in self.seen for item in made.inputs):
+            return None
+        inputs = [[item.kind, item.path, self.seen[item][0], self.seen[item][1].token] for item in made.inputs]
+        recipe = [[kind, path] for kind, path, _, _ in inputs]
+        derivation = _digest([made.parameters, recipe])[:16]
+        address = f"derived:{_digest([address for _, _, address, _ in inputs])}"
+        seen = [[token, self.seen[item][1].device] for item, (*_, token) in zip(made.inputs, inputs, strict=True)]
+        token = f"0:0:{_digest(seen)}"
+        spec = {
+            "kind": source.kind, "path": source.path, "address": address, "token": token, "derivation": derivation,
+            "parameters": made.parameters, "inputs": inputs,
+        }  # fmt: skip
+        return [source.kind, source.path, address, token, 0, False, derivation], spec
+
+    def clashes(self, owners: dict[Source, list[int]]) -> Iterable[tuple[int, BlendexError]]:
+        """Derived sources that two entries would make differently."""
+        for source in sorted(self.twice):
+            for leaf in owners[source]:
+                yield (
+                    leaf,
+                    BlendexError(
+                        Code.INDEX_PATH_COLLISION,
+                        f"two entries make {source.path} from different sources.",
+                        file=source.path,
+                        next_step="Give each entry a routing index of its own name.",
+                    ),
+                )
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    """Numbers in their order as [start, length] runs."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][0] + runs[-1][1] == number:
+            runs[-1][1] += 1
+        else:
+            runs.append([number, 1])
+    return runs
+
+
+def _roles(leaf: Leaf, row_of: dict[Source, int]) -> dict[str, Any]:
+    """Which rows stand for what, where that can be checked: rows beside tars, rows about audio, cuts."""
+    roles = {"manifests": leaf.manifests, "tars": leaf.tars, "cuts": leaf.cuts}
+    return {
+        name: _runs(row_of[source] for source in sources)
+        for name, sources in roles.items()
+        if sources and all(source in row_of for source in sources)
+    }
 
 
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
@@ -118,11 +200,12 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
     Args:
         arguments: text, file, nested (path to text), world, roots, max_sources, stat_threads.
-        report: gets {"rows": [[kind, path, address, token, size], …]} in chunks, sorted by (kind, path); sources
-            that cannot be had are left out and named in the problems.
+        report: gets {"rows": [[kind, path, address, token, size, learn, derivation], …]} in chunks, sorted by
+            (kind, path); sources that cannot be had are left out and named in the problems.
 
     Returns:
-        datasets (with their leaves; a leaf's sources are runs of row numbers), problems, warnings, entries.
+        datasets (with their leaves; a leaf's sources are runs of row numbers, its roles runs in the order of the
+        blend), derived (what derived sources are made from), problems, warnings, entries.
         A problem has ``pointer`` (the entry it belongs to) and ``scope``: ``entry`` for the YAML, ``source``
         for a file it names.
     """
@@ -143,8 +226,10 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     def entry_problem(item: Problem) -> dict[str, Any]:
         return item.as_dict() | {"scope": "entry"}
 
+    derived = _Derived(leaves)
+    learnt = {source for leaf in leaves for source in (*leaf.manifests, *leaf.tars)}
     problems = [entry_problem(item) for item in found.problems]
-    for leaf_number, error in _collisions(sources, owners):
+    for leaf_number, error in (*_collisions(sources, owners), *derived.clashes(owners)):
         leaf = leaves[leaf_number]
         place = {"file": leaf.file, "line": leaf.line, "scope": "entry"}
         problems.append(_problem(error, leaf.pointer, place))
@@ -152,7 +237,16 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     rows: list[list[Any]] = []
     row_of: dict[Source, int] = {}
     bytes_total = 0
-    for source, address, answer in _stat_all(storage, world, sources):
+    specs: list[dict[str, Any]] = []
+    for source, address, answer in _stat_all(storage, world, sources, derived.of):
+        if answer is None:
+            # Inputs sort before what is derived from them: their kinds do.
+            made = derived.row(source)
+            if made is not None:
+                row_of[source] = len(row_of)
+                rows.append(made[0])
+                specs.append(made[1])
+            continue
         if isinstance(answer, BlendexError):
             for owner in owners[source]:
                 leaf = leaves[owner]
@@ -166,7 +260,9 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
             continue
         row_of[source] = len(row_of)
         bytes_total += answer.size
-        rows.append([source.kind, source.path, address, answer.token, answer.size])
+        if source in derived.inputs:
+            derived.seen[source] = (address, answer)
+        rows.append([source.kind, source.path, address, answer.token, answer.size, source in learnt, ""])
         if len(rows) == CHUNK:
             report({"rows": rows})
             rows = []
@@ -187,6 +283,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                     "needs_index": leaf.needs_index,
                     "sources": _ranges(numbers),
                     "missing": len(leaf.sources) - len(numbers),
+                    "roles": _roles(leaf, row_of),
                 }
             )
         datasets.append(
@@ -201,6 +298,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         )
     return {
         "datasets": datasets,
+        "derived": specs,
         "problems": problems,
         "warnings": [item.as_dict() for item in found.warnings],
         "entries": found.entries,

@@ -25,12 +25,14 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
-from blendex.blend.index_path import mirror_relative
+from blendex.blend.index_path import sidecar_files
 from blendex.blend.rewrite import ready_blend
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
+from blendex.formats.kinds import KINDS, Origin, files_of
 from blendex.storage.local import LocalStorage, token_mtime_ns
 from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, replace, write_all
+from blendex.units.facts import Facts
 from blendex.units.plan import FolderReader, limits_of
 from blendex.units.receipt import FORMAT, dumps, read_receipt
 
@@ -101,6 +103,7 @@ class _Stage:
         self.oldest_ns = time.time_ns()
         self._folders: set[str] = set()
         self._objects = _Objects(root)
+        self._facts = Facts(root)
 
     def _folder(self, relative: str) -> None:
         if relative in self._folders or not relative:
@@ -110,7 +113,7 @@ class _Stage:
         os.mkdir(os.path.join(self.path, relative))
         self._folders.add(relative)
 
-    def _link(self, item: dict[str, Any], relative: str, target: str) -> bool:
+    def _link(self, item: dict[str, Any], relative: str, target: str, length: int) -> bool:
         if not item["link"]:
             return False
         source = os.path.join(self.root.mirror(item["link"]), relative)
@@ -119,7 +122,7 @@ class _Stage:
         except OSError:
             return False
         result = os.lstat(target)
-        if result.st_size != item["length"]:
+        if result.st_size != length:
             os.unlink(target)
             return False
         self.linked += 1
@@ -133,14 +136,37 @@ class _Stage:
             moment = max(time.time_ns(), source_ns)
             os.utime(target, ns=(moment, moment))
 
-    def add(self, item: dict[str, Any]) -> None:
-        """Put the sidecar of one source in its place."""
-        relative = os.path.join("idx", mirror_relative(item["path"]))
-        self._folder(os.path.dirname(relative))
-        target = os.path.join(self.path, relative)
-        if self._link(item, relative, target):
-            return
-        create(target, self._objects.read(item["object"], item["offset"], item["length"], item["digest"]), 0o444)
+    def add(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Put the sidecar of one source in its place; what the receipt says of it beside what the job does."""
+        first, *others = (os.path.join("idx", file) for file in sidecar_files(item["kind"], item["path"]))
+        self._folder(os.path.dirname(first))
+        target = os.path.join(self.path, first)
+        if not KINDS[item["kind"]].bound:
+            if not self._link(item, first, target, item["length"]):
+                self._write(target, self._stored(item), item)
+            return self._validity(item)
+        # Offsets may be the same as before a touch, and are linked then; what speaks of the source itself is written.
+        origin = Origin(item["path"], item["size"], token_mtime_ns(item["token"]))
+        files = files_of(item["kind"], self._stored(item), origin)
+        if not self._link(item, first, target, len(files[0])):
+            self._write(target, files[0], item)
+        more = []
+        for relative, data in zip(others, files[1:], strict=True):
+            create(os.path.join(self.path, relative), data, 0o444)
+            more.append([relative.removeprefix("idx/"), len(data), blake3(data).hexdigest()])
+        return {"length": len(files[0]), "digest": blake3(files[0]).hexdigest(), "more": more}
+
+    def _validity(self, item: dict[str, Any]) -> dict[str, Any]:
+        """A route holds device and inode numbers: it is valid where those are seen."""
+        if not KINDS[item["kind"]].derived:
+            return {}
+        return {"valid_on": self._facts.of(item["object"], item["offset"]).get("valid_on")}
+
+    def _stored(self, item: dict[str, Any]) -> bytes:
+        return self._objects.read(item["object"], item["offset"], item["length"], item["digest"])
+
+    def _write(self, target: str, data: bytes, item: dict[str, Any]) -> None:
+        create(target, data, 0o444)
         self.written += 1
         self._raise(target, self.oldest_ns, item)
 
@@ -172,12 +198,12 @@ def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
     buffer = bytearray()
     try:
         for item in read_job(job):
-            stage.add(item)
-            buffer += orjson.dumps({name: item[name] for name in RECEIPT_FIELDS}, option=orjson.OPT_APPEND_NEWLINE)
+            line = {name: item[name] for name in RECEIPT_FIELDS} | stage.add(item)
+            buffer += orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
             counts["sources"] += 1
             counts["records"] += item["records"]
             counts["bytes"] += item["size"]
-            counts["sidecar_bytes"] += item["length"]
+            counts["sidecar_bytes"] += line["length"] + sum(length for _, length, _ in line.get("more", ()))
             if len(buffer) > 1 << 18:
                 digest.update(buffer)
                 write_all(descriptor, buffer)
@@ -193,12 +219,17 @@ def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
 def _changed(arguments: dict[str, Any]) -> list[str]:
     """Paths of sources that are not what was read any more."""
     storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
-    answers = storage.stat_many(item["address"] for item in read_job(arguments["job"]))
+    answers = storage.stat_many(item["address"] for item in _with_files(arguments["job"]))
     return [
         item["path"]
-        for item, answer in zip(read_job(arguments["job"]), answers, strict=True)
+        for item, answer in zip(_with_files(arguments["job"]), answers, strict=True)
         if isinstance(answer, BlendexError) or answer.token != item["token"]
     ]
+
+
+def _with_files(job: str) -> Iterator[dict[str, Any]]:
+    """The sources of a job that are files: what is derived changes with its inputs, which are in the job too."""
+    return (item for item in read_job(job) if not KINDS[item["kind"]].derived)
 
 
 def _archive_receipt(root: Root, key: str, attempt: str) -> None:
@@ -276,7 +307,7 @@ def _renew(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
         source_ns = token_mtime_ns(item["token"])
         if source_ns <= floor:
             continue
-        path = os.path.join(mirror, "idx", mirror_relative(item["path"]))
+        path = os.path.join(mirror, "idx", sidecar_files(item["kind"], item["path"])[0])
         if os.stat(path).st_mtime_ns < source_ns:
             moment = max(time.time_ns(), source_ns)
             os.utime(path, ns=(moment, moment))

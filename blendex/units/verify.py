@@ -8,23 +8,24 @@ from typing import Any
 
 from blake3 import blake3
 
-from blendex.blend.index_path import mirror_relative
+from blendex.blend.index_path import sidecar_files
 from blendex.errors import BlendexError, Code
+from blendex.formats.kinds import KINDS
 from blendex.storage.local import LocalStorage
 from blendex.units.receipt import file_digest, read_receipt, read_sources
 
 STEP = 1_000
 
 
-def _sidecar_fault(path: str, line: dict[str, Any]) -> str | None:
+def _sidecar_fault(path: str, length: int, digest: str) -> str | None:
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    if len(data) != line["length"]:
-        return f"has {len(data)} bytes instead of {line['length']}"
-    if blake3(data).hexdigest() != line["digest"]:
+    if len(data) != length:
+        return f"has {len(data)} bytes instead of {length}"
+    if blake3(data).hexdigest() != digest:
         return "holds other bytes than were published"
     return None
 
@@ -50,10 +51,12 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     total = receipt["counts"]["sources"]
     checked = 0
     for line in read_sources(mirror):
-        relative = os.path.join("idx", mirror_relative(line["path"]))
-        if reason := _sidecar_fault(os.path.join(mirror, relative), line):
-            faults.append({"path": relative, "reason": reason})
-        if arguments["sources"]:
+        index = sidecar_files(line["kind"], line["path"])[0]
+        for file, length, digest in ([index, line["length"], line["digest"]], *line.get("more", ())):
+            relative = os.path.join("idx", file)
+            if reason := _sidecar_fault(os.path.join(mirror, relative), length, digest):
+                faults.append({"path": relative, "reason": reason})
+        if arguments["sources"] and not KINDS[line["kind"]].derived:
             try:
                 if storage.stat(line["address"]).token != line["token"]:
                     changed.append(line["path"])

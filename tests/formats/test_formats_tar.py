@@ -391,6 +391,8 @@ def test_recipes() -> None:
         "jsonl": ("full", ".idx"),
         "nemo_tar": ("structure", ".idx"),
         "wds_tar": ("structure", ".idx"),
+        "wds_tar_v2": ("structure", ".wds-v2.idx"),
+        "sharegpt_route": ("full", ".sgroute"),
     }
     for kind, compat in (("zip", ""), ("jsonl", "nemo")):
         with pytest.raises(BlendexError) as caught:

@@ -26,12 +26,17 @@ def manifest(rows: int, tag: str = "") -> bytes:
 
 
 def tar(names: list[str], size: int = 700) -> bytes:
+    return tar_of([(name, bytes([number % 250 + 1]) * size) for number, name in enumerate(names)])
+
+
+def tar_of(members: list[tuple[str, bytes]]) -> bytes:
+    """An archive of these names and data."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for number, name in enumerate(names):
+        for name, data in members:
             info = tarfile.TarInfo(name)
-            info.size = size
-            archive.addfile(info, io.BytesIO(bytes([number % 250 + 1]) * size))
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
     return stream.getvalue()
 
 

@@ -1,0 +1,66 @@
+"""What a build does next when it waits for nothing more: derive what is made from others, then publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog.models import Build
+from blendex.formats.kinds import recipe
+
+# Measured while staging 100,000 sidecars.
+PUBLISH_MEMORY = 256 * 2**20
+# The names of the members of a whole collection: about 250 bytes each.
+DERIVE_MEMORY = 512 * 2**20
+
+
+def queue_publish_if_done(session: Session, build: Build) -> None:
+    """Ask for what comes next, when a build waits for nothing more."""
+    if build.state not in ("indexing", "planning") or units.unfinished(session, build.id) > 0:
+        return
+    if _queue_derivations(session, build):
+        return
+    if not states.move_build(session, build.id, "publishing", build.fence):
+        return
+    unit = units.create(session, "publish", build.id, {}, memory=PUBLISH_MEMORY)
+    units.subscribe(session, unit, build.id, 0)
+    builds.wake(session, "publish")
+
+
+def derived_of(session: Session, build: Build) -> list[dict[str, Any]]:
+    """What the derived sources of a build are made from, as its plan told."""
+    if build.plan is None:
+        return []
+    specs: list[dict[str, Any]] = blobs.get_json(session, build.plan).get("derived", [])
+    return specs
+
+
+def _queue_derivations(session: Session, build: Build) -> bool:
+    """Make units for the derived sources that are not known as the plan saw them; once for each time of indexing."""
+    stages = dict(build.stages)
+    if stages.get("deriving", 0.0) >= stages.get("indexing", 0.0) > 0.0:
+        return False
+    specs = derived_of(session, build)
+    compat = build.options["compat"]
+    waits = False
+    for spec in specs:
+        name = recipe(spec["kind"], compat, spec["derivation"])
+        known = next(sources.known(session, name, [spec["address"]]), None)
+        if known is not None and known.has_content and known.token == spec["token"] and not known.racy:
+            continue
+        waits = True
+        key = (spec["address"], name)
+        unit = units.under_way(session, [key]).get(key)
+        if unit is None:
+            item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
+            payload = {"compat": compat, "sources": [item], "derive": spec}
+            unit = units.create(session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority)
+            units.announce(session, unit, [key])
+        units.subscribe(session, unit, build.id, 1)
+    if waits:
+        now = round(states.now(session), 3)
+        states.touch_build(session, build.id, stages=stages | {"deriving": max(now, stages.get("indexing", now))})
+        builds.wake(session, "index")
+    return waits
