@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic_core import PydanticUndefined
 
 from blendex.errors import MEANING, Code
+from blendex.formats.crosscheck import CROSS_FINDINGS
 from blendex.formats.findings import FINDINGS
 from blendex.settings import Settings
 from service.problems import STATUS
@@ -50,6 +51,13 @@ def _findings() -> str:
         "| finding | severity | effect | remedy |\n|---|---|---|---|",
     ]
     lines += [f"| `{name}` | {item.severity} | {item.effect} | {item.remedy} |" for name, item in FINDINGS.items()]
+    lines += [
+        "\nWhat shows when sources are held against each other, from what was learnt in the same reads. It never "
+        "refuses a source.\n",
+        "| finding | severity | effect | remedy |\n|---|---|---|---|",
+    ]
+    crossed = CROSS_FINDINGS.items()
+    lines += [f"| `{name}` | {item.severity} | {item.effect} | {item.remedy} |" for name, item in crossed]
     return "\n".join(lines) + "\n"
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
+from sqlalchemy.orm import Session
+
 from blendex.blend.world import World
+from blendex.catalog import blobs, builds, sources
 from blendex.catalog.sources import Known
 from blendex.formats.kinds import KINDS, Origin, content_of, recipe
 from blendex.storage.local import token_mtime_ns
+
+CHUNK = 4096
 
 
 class Places:
@@ -42,3 +48,33 @@ def content_hash(kind: str, path: str, known: Known) -> str:
     if not KINDS[kind].bound:
         return known.content_hash
     return content_of(kind, known.content_hash, Origin(path, known.size, token_mtime_ns(known.token)))
+
+
+def rows_of(session: Session, build: str) -> list[tuple[str, str]]:
+    """(kind, path) of every source that a build planned, sorted."""
+    return sorted(
+        {
+            member
+            for dataset in builds.datasets(session, build)
+            for member in blobs.unpack_list(blobs.get(session, dataset.list_hash))
+        }
+    )
+
+
+def known_rows(
+    session: Session, places: Places, rows: Sequence[tuple[str, str]], numbers: Iterable[int]
+) -> Iterator[tuple[int, Known | None]]:
+    """What the catalog knows of some rows, in order, a few thousand at a time: never of all at once."""
+    numbers = iter(numbers)
+    while part := list(islice(numbers, CHUNK)):
+        wanted: dict[str, list[str]] = {}
+        found_at = [places.of(*rows[number]) for number in part]
+        for name, address in found_at:
+            wanted.setdefault(name, []).append(address)
+        found = {
+            (name, item.address): item
+            for name, addresses in wanted.items()
+            for item in sources.known(session, name, addresses)
+        }
+        for number, place in zip(part, found_at, strict=True):
+            yield number, found.get(place)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import orjson
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
 from blendex.builds.indexing import attempt
-from blendex.builds.places import Places, content_hash
+from blendex.builds.places import Places, content_hash, known_rows, rows_of
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission, queue_plan
 from blendex.catalog import blobs, builds, mirrors, sources, states, units
@@ -24,13 +24,13 @@ from blendex.formats.findings import FINDINGS, Finding, refusing
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
 from blendex.runtime.slots import Call, Outcome
-from blendex.units.stage import JOB_FIELDS, read_job
+from blendex.units.job import JOB_FIELDS, read_job
+from blendex.units.plan import runs_of
 from blendex.version import __version__
 
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
 MOST_REPLANS = 5
 MOST_ATTEMPTS = 3
-CHUNK = 4096
 
 
 class ReplanError(Exception):
@@ -77,13 +77,7 @@ def judge(session: Session, build: Build, world: World) -> Judged:
     assert build.plan is not None
     assert build.problems is not None
     plan = blobs.get_json(session, build.plan)
-    rows = sorted(
-        {
-            member
-            for dataset in builds.datasets(session, build.id)
-            for member in blobs.unpack_list(blobs.get(session, dataset.list_hash))
-        }
-    )
+    rows = rows_of(session, build.id)
     judged = Judged(rows, Places(build.options["compat"], world, plan.get("derived", [])), plan)
     _check_derived(session, judged)
     leaves = [leaf for dataset in plan["datasets"] for leaf in dataset["leaves"]]
@@ -126,27 +120,10 @@ def _check_derived(session: Session, judged: Judged) -> None:
                 raise ReplanError(path)
 
 
-def _known(session: Session, judged: Judged, numbers: Iterable[int]) -> Iterator[tuple[int, sources.Known | None]]:
-    """What the catalog knows of some rows, in order, a few thousand at a time: never of all at once."""
-    numbers = iter(numbers)
-    while part := list(islice(numbers, CHUNK)):
-        places = [judged.places.of(*judged.rows[number]) for number in part]
-        wanted: dict[str, list[str]] = {}
-        for name, address in places:
-            wanted.setdefault(name, []).append(address)
-        found = {
-            (name, item.address): item
-            for name, addresses in wanted.items()
-            for item in sources.known(session, name, addresses)
-        }
-        for number, place in zip(part, places, strict=True):
-            yield number, found.get(place)
-
-
 def _bad_rows(session: Session, build: Build, judged: Judged) -> dict[int, dict[str, Any]]:
     allow = frozenset(build.options["allow"])
     bad: dict[int, dict[str, Any]] = {}
-    for number, known in _known(session, judged, range(len(judged.rows))):
+    for number, known in known_rows(session, judged.places, judged.rows, range(len(judged.rows))):
         path = judged.rows[number][1]
         if known is None or (not known.has_content and known.error is None):
             raise ReplanError(path)
@@ -158,7 +135,7 @@ def _bad_rows(session: Session, build: Build, judged: Judged) -> dict[int, dict[
 
 
 def _job_lines(session: Session, judged: Judged, keys: KeyMaker) -> Iterator[bytes]:
-    for number, known in _known(session, judged, sorted(judged.kept)):
+    for number, known in known_rows(session, judged.places, judged.rows, sorted(judged.kept)):
         kind, path = judged.rows[number]
         assert known is not None  # one transaction judges and writes
         name = judged.places.recipe(kind, path)
@@ -171,6 +148,24 @@ def _job_lines(session: Session, judged: Judged, keys: KeyMaker) -> Iterator[byt
             "length": known.length, "link": known.mirror if known.mirror_path == path else None,
         }  # fmt: skip
         yield orjson.dumps([values[field] for field in JOB_FIELDS], option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _roles(judged: Judged) -> list[dict[str, list[list[int]]]]:
+    """Which sources the blend puts side by side, as runs of lines of the job, per leaf that is published."""
+    line = array("Q", bytes(8 * len(judged.rows)))
+    for position, number in enumerate(sorted(judged.kept)):
+        line[number] = position
+    found = []
+    for dataset in judged.plan["datasets"]:
+        for leaf in dataset["leaves"]:
+            roles = leaf.get("roles") or {}
+            numbers = {
+                role: [number for start, length in runs for number in range(start, start + length)]
+                for role, runs in roles.items()
+            }
+            if roles and all(number in judged.kept for row in numbers.values() for number in row):
+                found.append({role: runs_of(line[number] for number in row) for role, row in numbers.items()})
+    return found
 
 
 def _job_path(site: Site, unit: Unit) -> str:
@@ -219,6 +214,7 @@ def call(site: Site, session: Session, unit: Unit) -> Call | None:
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
         "exclude": [item["pointer"] for item in excluded],
+        "roles": _roles(judged),
         "receipt": {
             "source_set": keys.source_set,
             "content": keys.content,

@@ -126,6 +126,19 @@ def plan(
 
 
 @app.command()
+def findings(
+    build: Annotated[str, typer.Argument(help="The id of a build.")],
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Say what was found in the sources of a build, what it does to training, and what mends it."""
+    from blendex.cli import output
+
+    output.findings(_client(root, server).findings(build), json)
+
+
+@app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,

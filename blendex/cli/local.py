@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import control, describe, naming
+from blendex.builds import control, describe, findings, naming
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site, open_site
@@ -59,6 +59,14 @@ class LocalClient:
             if row is None:
                 raise control.not_found("build", build)
             return describe.build_detail(self.site, session, row)
+
+    def findings(self, build: str) -> dict[str, Any]:
+        """What was found in the sources of a build."""
+        with self.site.work.read() as session:
+            row = builds.get(session, build)
+            if row is None:
+                raise control.not_found("build", build)
+            return findings.report(self.site, session, row)
 
     def cancel(self, build: str) -> dict[str, Any]:
         """Cancel a build."""

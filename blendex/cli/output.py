@@ -202,6 +202,31 @@ def build_detail(build: dict[str, Any], as_json: bool) -> None:
         _write(f"problem  {problem_line(problem)}")
 
 
+def findings(report: dict[str, Any], as_json: bool) -> None:
+    """What was found in the sources of a build."""
+    if as_json:
+        show(report, True, "")
+        return
+    for item in report["findings"]:
+        allowed = ", allowed" if item["allowed"] else ""
+        _write(f"{item['severity']:<7}{item['name']}: {item['count']} in {item['sources']} sources{allowed}")
+        _write(f"       {item['effect']}")
+        _write(f"       {item['remedy']}")
+        for first in item["first"]:
+            place = f" at byte {first['first']}" if "first" in first else ""
+            rows = f" (rows {', '.join(map(str, first['places'][:5]))})" if first.get("places") else ""
+            detail = f": {first['detail']}" if first.get("detail") else ""
+            _write(f"         {first['path']}: {first['count']}{place}{rows}{detail}")
+            if first["command"]:
+                _write(f"           {first['command']}")
+    for warning in report["warnings"]:
+        _write(f"blend  {problem_line(warning)}")
+    if report["not_compared"]:
+        _write(f"{report['not_compared']} manifests were not compared with their tars: too many rows, or read before.")
+    if not report["findings"] and not report["warnings"]:
+        _write("Nothing was found.")
+
+
 def mirrors(rows: list[dict[str, Any]], as_json: bool) -> None:
     """A list of mirrors."""
     if as_json:

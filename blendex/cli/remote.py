@@ -108,6 +108,11 @@ class RemoteClient:
         value: dict[str, Any] = self._ask("GET", f"/v1/builds/{build}")
         return value
 
+    def findings(self, build: str) -> dict[str, Any]:
+        """What was found in the sources of a build."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/builds/{build}/findings")
+        return value
+
     def cancel(self, build: str) -> dict[str, Any]:
         """Cancel a build."""
         value: dict[str, Any] = self._ask("POST", f"/v1/builds/{build}/cancel")

@@ -144,6 +144,10 @@ class Root:
         """The receipt that outlives its mirror."""
         return os.path.join(self.path, "receipts", f"{key}.json.zst")
 
+    def cross_checks(self, key: str, digest: str) -> str:
+        """What was found when the sources of a mirror were held against each other in one arrangement."""
+        return os.path.join(self.path, "receipts", f"{key}.{digest}.cross.json")
+
     def build(self, build: str) -> str:
         """The folder of one build: pointer, ready blend, build.json."""
         return os.path.join(self.path, "builds", build)

@@ -159,7 +159,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def _runs(numbers: Iterable[int]) -> list[list[int]]:
+def runs_of(numbers: Iterable[int]) -> list[list[int]]:
     """Numbers in their order as [start, length] runs."""
     runs: list[list[int]] = []
     for number in numbers:
@@ -174,7 +174,7 @@ def _roles(leaf: Leaf, row_of: dict[Source, int]) -> dict[str, Any]:
     """Which rows stand for what, where that can be checked: rows beside tars, rows about audio, cuts."""
     roles = {"manifests": leaf.manifests, "tars": leaf.tars, "cuts": leaf.cuts}
     return {
-        name: _runs(row_of[source] for source in sources)
+        name: runs_of(row_of[source] for source in sources)
         for name, sources in roles.items()
         if sources and all(source in row_of for source in sources)
     }

@@ -32,7 +32,9 @@ from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, Origin, files_of
 from blendex.storage.local import LocalStorage, token_mtime_ns
 from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, replace, write_all
+from blendex.units.cross import check
 from blendex.units.facts import Facts
+from blendex.units.job import read_job
 from blendex.units.plan import FolderReader, limits_of
 from blendex.units.receipt import FORMAT, dumps, read_receipt
 
@@ -41,21 +43,9 @@ OPEN_OBJECTS = 32
 # Up to here an fsync per file (about 0.5 ms each) beats flushing whatever else is dirty on the filesystem.
 FSYNC_FILES = 64
 
-# One line of the job: what the catalog knows of one source.
-JOB_FIELDS = (
-    "kind", "path", "address", "token", "recipe", "strength", "content_hash", "size", "records",
-    "digest", "object", "offset", "length", "link",
-)  # fmt: skip
 RECEIPT_FIELDS = (
     "path", "kind", "address", "token", "recipe", "strength", "content_hash", "size", "records", "length", "digest",
 )  # fmt: skip
-
-
-def read_job(path: str) -> Iterator[dict[str, Any]]:
-    """The sources of a job, sorted by (kind, path)."""
-    with open(path, "rb") as file:
-        for line in file:
-            yield dict(zip(JOB_FIELDS, orjson.loads(line), strict=True))
 
 
 class _Objects:
@@ -322,7 +312,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
     Args:
         arguments: root, roots, build, attempt, key, job (path of the job file), receipt (what goes into it beside
-            what is counted here), text, file, nested, world, max_sources, stat_threads, exclude (pointers),
+            what is counted here), text, file, nested, world, max_sources, stat_threads, exclude (pointers), roles
+            (which sources stand side by side, per leaf),
             build_json (what ``build.json`` says beside the mirror).
 
     Returns:
@@ -351,6 +342,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     _archive_receipt(root, key, arguments["attempt"])
     folder = root.build(arguments["build"])
     os.makedirs(folder, exist_ok=True)
+    replace(os.path.join(folder, "findings.json"), dumps(check(root, arguments)))
     replace(os.path.join(folder, "blend.yaml"), blend.encode())
     replace(os.path.join(folder, "build.json"), dumps(arguments["build_json"] | {"mirror": mirror, "key": key}))
     replace(os.path.join(folder, "path"), (mirror + "\n").encode())

@@ -118,3 +118,16 @@ def test_help_needs_no_database_and_no_numpy(blendex: Run) -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_findings_of_a_build(blendex: Run, tmp_path: Path) -> None:
+    put(tmp_path / "m.json", manifest(1) + b"\n")
+    put(tmp_path / "blend.yaml", b"- {type: nemo, manifest_filepath: m.json}\n")
+    blendex("build", "blend.yaml")
+    build = json.loads(blendex("builds", "--json").stdout)[0]["id"]
+    shown = blendex("findings", build).stdout
+    assert "blank_line: 1 in 1 sources" in shown
+    assert "grep -v" in shown
+    report = json.loads(blendex("findings", build, "--json").stdout)
+    assert report["counts"] == {"refuse": 0, "warn": 1, "note": 0}
+    assert "there is no build" in blendex("findings", "nope", code=1).stderr

@@ -42,6 +42,11 @@ def test_bad_file_then_accept(service: Service, shards: tuple[str, Path]) -> Non
     told = service.http.get(f"{own}/problems").json()
     assert told["count"] == len(told["problems"]) >= 1
     assert str(bad) in json.dumps(told)
+    report = service.http.get(f"{own}/findings").json()
+    assert [(item["name"], item["severity"]) for item in report["findings"]] == [("half_line", "refuse")]
+    assert report["sources"][0]["path"] == str(bad)
+    assert service.http.get(f"{own}/findings?limit=0").json()["more"] == 1
+    assert service.http.get("/v1/builds/nope/findings").status_code == 404
     assert service.http.post(f"{own}/accept").status_code == 400
     assert service.http.post(f"{own}/accept", json={"reason": "x"}).status_code == 400
     assert service.http.post(f"{own}/accept?why=a", json={"why": "b"}).status_code == 400

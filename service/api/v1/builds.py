@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from blendex.builds import control, describe, submit
+from blendex.builds import control, describe, findings, submit
 from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.catalog.models import RUNNING
@@ -46,6 +46,7 @@ def links(summary: dict[str, Any]) -> dict[str, str | None]:
         "path": f"{own}/path",
         "events": f"{own}/events",
         "problems": f"{own}/problems",
+        "findings": f"{own}/findings",
         "blend": f"{own}/blend" if summary["state"] == "ready" else None,
         "mirror": f"/v1/mirrors/{summary['mirror']}" if summary["mirror"] else None,
     }
@@ -160,6 +161,18 @@ def problems(house: HouseOf, build: str) -> Response:
     with house.site.work.read() as session:
         found = describe.all_problems(session, lookup.get_build(session, build))
     return Json({"id": build, "count": len(found), "problems": found})
+
+
+@router.get("/{build}/findings", summary="What was found in its sources")
+def findings_of(
+    house: HouseOf,
+    build: str,
+    limit: Annotated[int, Query(ge=0, le=10_000, description="Sources told one by one; all are counted.")] = 100,
+) -> Response:
+    """Per class: how often, where first, what it does to training, what mends it; per source: what was found in it."""
+    with house.site.work.read() as session:
+        found = findings.report(house.site, session, lookup.get_build(session, build), limit)
+    return Json(found)
 
 
 @router.get(

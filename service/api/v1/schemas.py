@@ -34,6 +34,7 @@ class BuildLinks(BaseModel):
     path: str
     events: str
     problems: str
+    findings: str
     blend: str | None
     mirror: str | None
 
@@ -62,6 +63,7 @@ class Build(BaseModel):
                         "path": f"/v1/builds/{ID}/path",
                         "events": f"/v1/builds/{ID}/events",
                         "problems": f"/v1/builds/{ID}/problems",
+                        "findings": f"/v1/builds/{ID}/findings",
                         "blend": f"/v1/builds/{ID}/blend",
                         "mirror": f"/v1/mirrors/{KEY}",
                     },
