@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Collection, Iterator
 from copy import copy
-from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -17,8 +16,9 @@ from blendex.blend.index_path import sidecar_files
 from blendex.blend.interpolate import Document, Place, Resolver, escape, interpolated, locate
 from blendex.blend.load import Limits, MapNode, Reader, SeqNode
 from blendex.blend.model import Pointer
+from blendex.blend.patch import GONE, Edit, Patcher, UnsupportedError, settings_of
 from blendex.blend.scalars import plain
-from blendex.blend.types import DATA_KEYS, OVERRIDES, Form, Key
+from blendex.blend.types import OVERRIDES, Form, Key
 from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
@@ -27,26 +27,6 @@ _STR = "tag:yaml.org,2002:str"
 _MAP = "tag:yaml.org,2002:map"
 _SEQ = "tag:yaml.org,2002:seq"
 _DIRECTIVE = re.compile(r"(?m)^%YAML.*\n(?=(?:[%#].*\n|\s*\n)*---)")
-_GONE = object()
-
-
-@dataclass
-class _Edit:
-    """What happens at one pointer, and below it."""
-
-    graft: Place | None = None
-    value: Any = _GONE
-    removed: bool = False
-    indexed: bool = False
-    holder: bool = False
-    below: dict[str | int, _Edit] = field(default_factory=dict)
-
-    def at(self, pointer: Pointer) -> _Edit:
-        """The edit at ``pointer``, made when there is none."""
-        edit = self
-        for key in pointer:
-            edit = edit.below.setdefault(key, _Edit())
-        return edit
 
 
 def ready_blend(
@@ -96,6 +76,10 @@ def ready_blend(
             next_step="Exclude fewer entries.",
         )
     edits = _plan(walk, kept, gone, indexes_root)
+    try:
+        return Patcher(walk, indexes_root).patched(edits)
+    except UnsupportedError:
+        pass
     writer = _Writer(walk, indexes_root)
     root = writer.written(walk.posted, ())
     changed = writer.apply(root, edits, ())
@@ -120,8 +104,8 @@ def _check_excluded(walk: Walk, gone: frozenset[Pointer]) -> None:
         )
 
 
-def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer], indexes_root: str) -> _Edit:
-    edits = _Edit()
+def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer], indexes_root: str) -> Edit:
+    edits = Edit()
     for pointer, place in walk.grafts.items():
         edits.at(pointer).graft = place
     for pointer in gone:
@@ -146,7 +130,7 @@ def _plan(walk: Walk, kept: list[Entry], gone: frozenset[Pointer], indexes_root:
 class _Settler:
     """Decides which interpolations are replaced by what they mean."""
 
-    def __init__(self, walk: Walk, edits: _Edit, indexes_root: str) -> None:
+    def __init__(self, walk: Walk, edits: Edit, indexes_root: str) -> None:
         self.walk = walk
         self.edits = edits
         self.indexes_root = indexes_root
@@ -274,11 +258,11 @@ class _Writer:
             node = _child(node, key)
         return _copy(node)
 
-    def apply(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
+    def apply(self, node: Any, edit: Edit, pointer: Pointer) -> Any:
         """``node`` with ``edit`` applied to it and below it; None when it goes."""
         if edit.removed:
             return None
-        if edit.value is not _GONE:
+        if edit.value is not GONE:
             return _plain(edit.value, getattr(node, "comment", None))
         if edit.graft is not None:
             node = self.written(edit.graft.document, edit.graft.path)
@@ -288,7 +272,7 @@ class _Writer:
             return self._mapping(node, edit, pointer)
         return node
 
-    def _sequence(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
+    def _sequence(self, node: Any, edit: Edit, pointer: Pointer) -> Any:
         before = len(node.value)
         changed = [
             self.apply(item, edit.below[index], (*pointer, index)) if index in edit.below else item
@@ -303,7 +287,7 @@ class _Writer:
         node.value = kept
         return node if kept or not before else None
 
-    def _mapping(self, node: Any, edit: _Edit, pointer: Pointer) -> Any:
+    def _mapping(self, node: Any, edit: Edit, pointer: Pointer) -> Any:
         pairs = []
         lost = False
         for key_node, value in node.value:
@@ -322,16 +306,10 @@ class _Writer:
         self._settings(node, edit, in_list)
         return node
 
-    def _settings(self, node: Any, edit: _Edit, in_list: bool) -> None:
+    def _settings(self, node: Any, edit: Edit, in_list: bool) -> None:
         given = {_key(key_node) for key_node, _ in node.value}
-        settings = {"indexed": True, "indexes_root": self.indexes_root}
-        if edit.indexed:
-            wanted = settings
-        elif in_list and (given & DATA_KEYS or "type" in given):
-            wanted = {}
-        elif edit.holder:
-            wanted = {key: value for key, value in settings.items() if key in given}
-        else:
+        wanted = settings_of(edit, given, self.indexes_root, in_list=in_list)
+        if wanted is None:
             return
         pairs: list[tuple[Any, Any]] = []
         for key_node, value in node.value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from blendex.blend import rewrite
 from blendex.blend.discover import Pointer, Source, discover
 from blendex.blend.load import parse
+from blendex.blend.patch import UnsupportedError
 from blendex.blend.rewrite import ready_blend
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
@@ -19,6 +22,13 @@ from blendex.errors import BlendexError, Code
 from .fakes import Tree, paths, sources, table
 
 ROOT = "/mirrors/k/idx"
+
+
+class _Unable:
+    """In place of the one that edits in place: everything goes through nodes."""
+
+    def __init__(self, *_: object) -> None:
+        raise UnsupportedError
 
 
 def _ready(text: str, tree: Tree | None = None, exclude: Any = (), **world: Any) -> str:
@@ -331,7 +341,11 @@ def _round_trip(text: str, tree: Tree, world: World, *, exclude_problems: bool, 
             ready_blend(text.encode(), "/cfg/blend.yaml", world, tree, **call)  # type: ignore[arg-type]
         return
     ready = ready_blend(text.encode(), "/cfg/blend.yaml", world, tree, **call)  # type: ignore[arg-type]
-    _loaded(ready)
+    loaded = _loaded(ready)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewrite, "Patcher", _Unable)
+        slow = ready_blend(text.encode(), "/cfg/blend.yaml", world, tree, **call)  # type: ignore[arg-type]
+    assert parse(slow.encode(), "slow") == loaded  # edits in place and edits of nodes mean the same
     again = discover(ready.encode(), "f", World(base=world.base), Tree())
     assert [s for d in again.datasets for leaf in d.leaves for s in leaf.sources] == wanted
     assert not again.problems
@@ -436,3 +450,123 @@ validation_ds:
     loaded = _loaded(_ready(text, env={"DATA": "/d"}))["validation_ds"]
     assert loaded["manifest_filepath"] == "/d/m.json"
     assert loaded["datasets"]["a"] == {"indexed": True, "indexes_root": ROOT, "batch_size": 1}
+
+
+IN_PLACE = """\
+# head
+data_blend_dir: /d   # kept
+train_ds:
+  indexes_root: /old # replaced
+  index_pack_root: /packs
+  input_cfg:
+    - {input_cfg: [{type: nemo, manifest_filepath: '${data_blend_dir}/"x"', index_pack: p}]}
+    # before
+    - weight: 2   # no type
+      type: group
+      input_cfg: inner.yaml   # its own file
+      # after
+    - index_pack: q
+      manifest_filepath: "${oc.env:HERE}/m.json"
+      tags: {"é": 'a b', lines: |
+          one
+            two
+        }
+      type: nemo
+# tail
+"""
+INNER = """\
+---
+# of the file
+-   type: nemo
+    manifest_filepath:   >-
+      /b
+      /c.json
+
+    weight: 1 # w
+
+-   type: group
+    input_cfg:
+      deeper.yaml
+# at its end
+"""
+
+
+def test_edits_in_place_leave_everything_else_as_it_was() -> None:
+    text = IN_PLACE.replace("lines: |\n          one\n            two\n        }", "lines: [1,\n  2]}")
+    inner = INNER.replace("input_cfg:\n      deeper.yaml", "input_cfg: [{type: txt}]")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rewrite, "_Writer", None)
+        ready = _ready(text, Tree({"/cfg/inner.yaml": inner}), env={"HERE": "/é"})
+    assert (
+        ready
+        == """\
+# head
+data_blend_dir: /d   # kept
+train_ds:
+  indexes_root: "/mirrors/k/idx" # replaced
+  input_cfg:
+    - {input_cfg: [{type: nemo, indexed: true, indexes_root: "/mirrors/k/idx", manifest_filepath: "/d/\\"x\\""}]}
+    # before
+    - weight: 2   # no type
+      type: group
+      indexed: true
+      indexes_root: "/mirrors/k/idx"
+      input_cfg:   # its own file
+        # of the file
+        -   type: nemo
+            manifest_filepath:   >-
+              /b
+              /c.json
+
+            weight: 1 # w
+
+        -   type: group
+            input_cfg: [{type: txt}]
+        # at its end
+      # after
+    - manifest_filepath: "/é/m.json"
+      tags: {"é": 'a b', lines: [1,
+  2]}
+      indexed: true
+      indexes_root: "/mirrors/k/idx"
+      type: nemo
+# tail
+"""
+    )
+    _loaded(ready)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x [{type: nemo, manifest_filepath: /a.json}]\ninput_cfg: *x\n",
+        "b: &b {weight: 1}\ninput_cfg:\n- {<<: *b, type: nemo, manifest_filepath: /a.json}\n",
+        "- {type: group, input_cfg: inner.yaml}\n",
+        "shared: [{type: nemo, manifest_filepath: /a.json}]\ntrain_ds: {input_cfg: '${shared}'}\n",
+        "- type: group\n  input_cfg:\n    inner.yaml\n",
+        "- type: group\n  input_cfg: tabs.yaml\n",
+        "- type: nemo\n  index_pack: p # why\n  manifest_filepath: /a.json\n",
+        "- type: nemo\r\n  manifest_filepath: /a.json\r\n",
+        "%YAML 1.1\n---\n- type: nemo\n  manifest_filepath: /a.json\n",
+        "- ? type\n  : nemo\n  manifest_filepath: /a.json\n",
+    ],
+)
+def test_what_cannot_be_edited_in_place_is_written_anew(text: str) -> None:
+    files = {
+        "/cfg/inner.yaml": "- {type: nemo, manifest_filepath: /a.json}",
+        "/cfg/tabs.yaml": "- {type: nemo,\tmanifest_filepath: /a.json}",
+    }
+    loaded = _loaded(_ready(text, Tree(files)))
+    assert paths(discover(str(loaded).replace("True", "true").encode(), "f", World(), Tree())) == ["/a.json"]
+
+
+def test_ten_thousand_entries_are_written_in_time() -> None:
+    row = "  - type: nemo_tarred\n    manifest_filepath: ${data_blend_dir}/m__OP_0..3_CL_.json\n"
+    row += "    tarred_audio_filepaths: /d/a__OP_0..3_CL_.tar\n    weight: 0.5\n    tags: {lang: en}\n"
+    files = {f"/cfg/{n}.yaml": f"- type: group\n  input_cfg: {n + 1}.yaml\n" for n in range(9)}
+    tree = Tree({**files, "/cfg/9.yaml": "input_cfg:\n" + row * 10_000})
+    started = time.process_time()
+    ready = _ready(files["/cfg/0.yaml"], tree, variables={"data_blend_dir": "/x"})
+    assert time.process_time() - started < 10
+    assert ready.count('manifest_filepath: "/x/m__OP_0..3_CL_.json"') == 10_000
+    assert ready.count("indexed: true") == 1
