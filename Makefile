@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 SHELL_FILES := .ci/run scripts/*.sh tests/oracle/run.sh
 
-.PHONY: help check test oracle bench scale chaos lock lock-check wheel wheel-alone
+.PHONY: help check test oracle bench scale chaos fuzz lock lock-check wheel wheel-alone
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -28,6 +28,9 @@ bench: ## speed beside upstream's builders
 
 scale: ## growth of the catalog and memory with 100 large submissions
 	$(PY) benchmarks/scale.py
+
+fuzz: ## twenty thousand damaged archives
+	$(PY) -m tests.fuzz --count 20000
 
 chaos: ## ten thousand random crash points
 	$(PY) -m tests.chaos --count 10000

@@ -101,16 +101,25 @@ def _parse(spec: str) -> _Chain:
             f"{_short(spec)} has unbalanced braces after NeMo's bracket rewriting ({_short(pattern)}).",
             next_step="Close every brace; ( [ < and _OP_ open one, ) ] > and _CL_ close one.",
         )
+    depth = 0
+    for match in re.finditer(r"[{}]", pattern):  # each level is looked through again for its inner ones
+        depth += 1 if match.group() == "{" else -1
+        if depth > _MAX_NESTING + 1:
+            raise _nested()
     return _chain(pattern, 0)
+
+
+def _nested() -> BlendexError:
+    return BlendexError(
+        Code.PATTERN_TOO_MANY,
+        f"A path pattern nests braces deeper than {_MAX_NESTING} levels.",
+        next_step="Write the pattern with fewer nested braces.",
+    )
 
 
 def _chain(pattern: str, nesting: int) -> _Chain:
     if nesting > _MAX_NESTING:
-        raise BlendexError(
-            Code.PATTERN_TOO_MANY,
-            f"A path pattern nests braces deeper than {_MAX_NESTING} levels.",
-            next_step="Write the pattern with fewer nested braces.",
-        )
+        raise _nested()
     parts: list[_Part] = []
     start = 0
     for opening, closing in _groups(pattern):

@@ -98,7 +98,7 @@ class Finder:
         found.sources = tuple(dict.fromkeys(named))
         self.found[entry.pointer] = found
         if not found.derived:
-            self._alignment(entry, found.by_key)
+            self._alignment(entry, found)
 
     def _given(self, entry: Entry, node: MapNode, key: Key) -> str | None:
         """The spelling under which ``node`` gives ``key``, when it is read here."""
@@ -156,8 +156,9 @@ class Finder:
             raise known
         return known
 
-    def _alignment(self, entry: Entry, by_key: dict[str, list[Source]]) -> None:
-        manifests, tars = by_key.get("manifest_filepath", []), by_key.get("tarred_audio_filepaths", [])
+    def _alignment(self, entry: Entry, found: Found) -> None:
+        manifests = found.by_key.get("manifest_filepath", [])
+        tars = found.by_key.get("tarred_audio_filepaths", [])
         if len(manifests) < 2 or not tars:
             return
         why = ""
@@ -167,6 +168,8 @@ class Finder:
             pairs = ((_shard_id(m.path), _shard_id(t.path)) for m, t in zip(manifests, tars, strict=True))
             odd = next((pair for pair in pairs if None not in pair and pair[0] != pair[1]), None)
             why = f"manifest {odd[0]} stands beside tar {odd[1]}" if odd else ""
+        if not why and len(set(found.specs["manifest_filepath"])) == 1:
+            self._repeated(entry, manifests)
         if why:
             self.walk.warn(
                 Code.BAD_VALUE,
@@ -175,6 +178,24 @@ class Finder:
                 entry.line,
                 "Check both ranges; no pack can be made of this entry.",
             )
+
+    def _repeated(self, entry: Entry, manifests: list[Source]) -> None:
+        """Loose readers pair by number, and take a repeated one by its occurrence (``nemo_adapters.py``)."""
+        seen: set[int] = set()
+        for manifest in manifests:
+            number = _shard_id(manifest.path)
+            if number is not None and number in seen:
+                self.walk.warn(
+                    Code.BAD_VALUE,
+                    f"The shard number {number} comes again, in {manifest.path[:200]}; readers that pair by number go "
+                    f"by the order of its occurrences.",
+                    entry.spot,
+                    entry.line,
+                    "Nothing, while manifests and tars are listed in the same order.",
+                )
+                return
+            if number is not None:
+                seen.add(number)
 
 
 class _Work:

@@ -82,6 +82,7 @@ class Walk:
         self._seen: set[int] = set()
         self._names: set[str] = set()
         self._met = 0
+        self._sizes: dict[tuple[Document, Pointer], int] = {}
         self._inherited: dict[Pointer, dict[Any, Spot]] = {}
         self.resolver = Resolver(world, self.posted)
 
@@ -263,6 +264,8 @@ class Walk:
         try:
             self._input_cfg(node, spot, dataset)
         except BlendexError as error:
+            if error.code is Code.BLEND_TOO_MANY_NODES and error.file is None:
+                raise  # the whole blend is too large, not this entry
             line = error.line if error.file else node.lines.get("input_cfg", node.line)
             self._failed(error, node, spot, dataset, line)
         finally:
@@ -295,6 +298,7 @@ class Walk:
             )
         if at != written.place:
             self.grafts[written.pointer] = at
+            self._measure(value, at)
         inner = Spot(written.pointer, at)
         if isinstance(value, MapNode):
             self._children(value, inner, dataset)
@@ -471,6 +475,56 @@ class Walk:
         # The smallest entry is five nodes: the mapping, its type and one key that names data.
         if self._met > self.limits.nodes // 5:
             raise self._too_many()
+
+    def _measure(self, value: MapNode | SeqNode, place: Place) -> None:
+        """Refuse what multiplies by inclusion before walking it: each list is counted once, however often it comes."""
+        if self._met + self._size(value, place, 0) > self.limits.nodes // 5:
+            raise self._too_many()
+
+    def _size(self, value: Any, place: Place, depth: int) -> int:
+        """How many entries lie below a list of entries, or below a mapping that holds one."""
+        key = (place.document, place.path)
+        known = self._sizes.get(key)
+        if known is not None:
+            return known
+        self._sizes[key] = 1  # a circle: the walk names it
+        if isinstance(value, MapNode):
+            size = self._size_of_entry(value, place, depth)
+        else:
+            size = 0
+            for index, raw in enumerate(value):
+                size += self._size_of_item(raw, place, index, depth)
+                if size > self.limits.nodes:
+                    break
+        self._sizes[key] = size
+        return size
+
+    def _size_of_item(self, raw: Any, place: Place, index: int, depth: int) -> int:
+        if isinstance(raw, str):
+            try:
+                found = self.resolver.resolve(raw, place, index)
+            except BlendexError:
+                return 1
+            if found.place is None or not isinstance(found.value, MapNode):
+                return 1
+            return 1 + self._size_of_entry(found.value, found.place, depth)
+        return 1 + (self._size_of_entry(raw, place.child(index), depth) if isinstance(raw, MapNode) else 0)
+
+    def _size_of_entry(self, node: MapNode, place: Place, depth: int) -> int:
+        inner = node.get("input_cfg")
+        if inner is None or depth > self.limits.depth:
+            return 0
+        try:
+            found = self.resolver.resolve(inner, place, "input_cfg")
+            value, at = found.value, found.place
+            if isinstance(value, str) and value != "???":
+                document, _ = self.files.open(value, place.document)
+                value, at = document.root, Place(document)
+        except BlendexError:
+            return 0  # told when the walk comes there
+        if at is None or not isinstance(value, MapNode | SeqNode):
+            return 0
+        return self._size(value, at, depth + 1)
 
     def _too_deep(self) -> BlendexError:
         return BlendexError(
