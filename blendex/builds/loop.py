@@ -366,7 +366,7 @@ class ClaimLoop:
         seconds = time.monotonic() - item.since
         metrics.UNITS.labels(unit.work, outcome).inc()
         metrics.UNIT_SECONDS.labels(unit.work).observe(seconds)
-        logger.debug("attempt_ended", outcome=outcome, seconds=round(seconds, 3))
+        logger.info("attempt_ended", outcome=outcome, seconds=round(seconds, 3))
         if self._pool is not None:
             self.wake()  # a slot may be free, and another unit ready
 

@@ -143,6 +143,16 @@ def told(session: Session, ids: Sequence[int]) -> None:
     session.execute(delete(Outbox).where(dialect.one_of(session, Outbox.id, ids)))
 
 
+def outbox_length(session: Session) -> int:
+    """Wake-ups not told yet."""
+    return int(session.execute(select(func.count()).select_from(Outbox)).scalar_one())
+
+
+def census(session: Session) -> dict[str, int]:
+    """Builds by state."""
+    return {row[0]: int(row[1]) for row in session.execute(select(Build.state, func.count()).group_by(Build.state))}
+
+
 def has_old_outbox(session: Session, seconds: float) -> bool:
     """Whether there are wake-ups of that age."""
     old = select(Outbox.id).where(Outbox.created_at < dialect.now(session) - seconds).limit(1)

@@ -91,7 +91,7 @@ def claim_unit(
     best = dialect.skip_locked(
         select(Unit.id)
         .where(Unit.state == "waiting", Unit.memory <= memory, Unit.work.in_(classes))
-        .order_by(Unit.priority.desc(), Unit.turn, Unit.id)
+        .order_by(Unit.priority.desc(), Unit.turn, Unit.cost.desc(), Unit.id)
         .limit(1)
     ).scalar_subquery()
     return session.execute(

@@ -259,3 +259,9 @@ def builds_of(session: Session, ids: Sequence[int]) -> set[str]:
 def works_of(session: Session, ids: Sequence[int]) -> set[str]:
     """The classes of work of these units."""
     return set(session.execute(select(Unit.work).where(dialect.one_of(session, Unit.id, ids))).scalars())
+
+
+def census(session: Session) -> dict[tuple[str, str], int]:
+    """Units by (work, state)."""
+    rows = session.execute(select(Unit.work, Unit.state, func.count()).group_by(Unit.work, Unit.state))
+    return {(row[0], row[1]): int(row[2]) for row in rows}
