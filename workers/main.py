@@ -35,21 +35,22 @@ def run(site: Site, broker_url: str | None) -> None:
         broker_url: where wake-ups come from; None: this worker only polls.
     """
     settings = site.settings
+    consumer = relay = probe = None
+    key = catalog_id(site.root.path)
+    if broker_url is not None:
+        relay = Relay(site.work, create_celery(broker_url, key, patient=False), settings.poll_seconds)
     loop = ClaimLoop(
         site,
         Slots(settings.slots, "blendex.units"),
         classes=settings.classes,
         budget=None if settings.budget_mb is None else settings.budget_mb * 2**20,
         threads=settings.slots + 1,
-        relayed=broker_url is not None,
+        relay=None if relay is None else relay.nudge,
     )
-    consumer = relay = probe = None
     if broker_url is not None:
-        key = catalog_id(site.root.path)
         receiver = create_celery(broker_url, key, patient=True)
         install_tasks(receiver, loop.wake)
         consumer = Consumer(receiver, settings.classes, loop.worker)
-        relay = Relay(site.work, create_celery(broker_url, key, patient=False), settings.poll_seconds)
     thread = threading.Thread(target=loop.run, name="blendex-claims", daemon=True)
 
     def healthy() -> str:

@@ -42,6 +42,9 @@ AWAY_FIRST, AWAY_MOST = 0.1, 2.0
 MOST_LOSSES = 5
 WAKE = Outcome(0, "wake")  # tickets begin at 1
 
+# A lost lease may come back as another one, of the same unit, while the first attempt is still under way.
+Key = tuple[int, int]  # unit, fence
+
 logger = logs.get_logger("blendex.worker")
 
 
@@ -53,6 +56,7 @@ class _Held:
     since: float
     ticket: int | None = None
     lost: bool = False
+    ending: bool = False  # its outcome is being told: that it is not leased any more is as it should be
 
 
 class ClaimLoop:
@@ -66,7 +70,8 @@ class ClaimLoop:
         budget: bytes of memory that all units together may be predicted to take; None: what there is.
         threads: threads that prepare calls and take over outcomes, so that a large plan or publication keeps nothing
             else waiting. 0 does it in the loop's own thread, one after another.
-        relayed: somebody else tells of the outbox; otherwise this loop is the one that needs no telling.
+        relay: told after transactions that may have left wake-ups in the outbox; None: this loop is the only one
+            that could be woken, and needs no telling.
     """
 
     def __init__(
@@ -78,7 +83,7 @@ class ClaimLoop:
         classes: Sequence[str] = states.CLASSES,
         budget: int | None = None,
         threads: int = 0,
-        relayed: bool = False,
+        relay: Callable[[], None] | None = None,
     ) -> None:
         self.site = site
         self.runner = runner
@@ -86,12 +91,11 @@ class ClaimLoop:
         self._idle = idle
         self._classes = tuple(classes)
         self._budget = budget
-        self._relayed = relayed
+        self._relay = relay
         self._pool = ThreadPoolExecutor(threads, "blendex-errand") if threads else None
         self._errands: set[Future[None]] = set()
-        self._held: dict[int, _Held] = {}
-        self._asked: set[int] = set()
-        self._tickets: dict[int, int] = {}
+        self._held: dict[Key, _Held] = {}
+        self._tickets: dict[int, Key] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._deadline = 0.0
@@ -161,27 +165,31 @@ class ClaimLoop:
         while not self._ended.wait(pause):
             pause = every
             try:
-                held = self._beat("draining" if self._stop.is_set() else "working")
+                asked, held = self._beat("draining" if self._stop.is_set() else "working")
             except dialect.AWAY:
                 pause = min(every, AWAY_MOST)  # the sooner the better; the fence decides
                 continue
             with self._lock:
-                lost = [item for item in self._held.values() if (item.unit.id, item.unit.fence) not in held]
-                fresh = {item.unit.id for item in self._held.values()} - self._asked
-                lost = [item for item in lost if item.unit.id not in fresh and not item.lost]
+                lost = [
+                    item
+                    for key in asked - held
+                    if (item := self._held.get(key)) is not None and not item.lost and not item.ending
+                ]
                 for item in lost:
                     item.lost = True
             for item in lost:
+                if item.ticket is None:
+                    continue  # it was never begun, and will not be
                 metrics.LEASES_LOST.inc()
                 logger.warning("lease_lost", unit=item.unit.id, build=item.unit.build)
-                if item.ticket is not None:
-                    self.runner.cancel(item.ticket)
+                self.runner.cancel(item.ticket)
 
-    def _beat(self, state: str) -> set[tuple[int, int]]:
+    def _beat(self, state: str) -> tuple[set[Key], set[Key]]:
+        """Renew and tell; the leases that were asked for, and of them those that this worker has."""
         settings = self.site.settings
         with self._lock:
             units = [item.unit for item in self._held.values()]
-        self._asked = {unit.id for unit in units}  # what is claimed after this was not asked for
+            asked = set(self._held)
         budget = self._limit()
         taken = sum(unit.memory for unit in units)
         metrics.SLOTS.set(self.runner.count)
@@ -189,9 +197,10 @@ class ClaimLoop:
         metrics.MEMORY_BUDGET.set(budget)
         metrics.MEMORY_TAKEN.set(taken)
         with self.site.work.write() as session:
-            held: set[tuple[int, int]] = set()
+            held: set[Key] = set()
             if units:
-                held = states.renew_leases(session, self.worker, settings.lease_seconds, sorted(self._asked))
+                ids = sorted({unit.id for unit in units})
+                held = states.renew_leases(session, self.worker, settings.lease_seconds, ids)
             workers.beat(
                 session,
                 self.worker,
@@ -208,7 +217,7 @@ class ClaimLoop:
                     "taken": taken,
                 },
             )
-        return held
+        return asked, held
 
     def _leave(self) -> None:
         with self.site.work.write() as session:
@@ -245,7 +254,7 @@ class ClaimLoop:
 
     def _claim(self) -> Unit | None:
         with self.site.work.write() as session:
-            if not self._relayed and (told := builds.outbox(session)):
+            if self._relay is None and (told := builds.outbox(session)):
                 builds.told(session, [number for number, _ in told])
             unit = states.claim_unit(
                 session, self.worker, self.site.settings.lease_seconds, self._memory_left(), self._classes
@@ -256,7 +265,7 @@ class ClaimLoop:
             session.expunge(unit)
         metrics.CLAIMS.labels(unit.work).inc()
         with self._lock:
-            self._held[unit.id] = _Held(unit, time.monotonic())
+            self._held[unit.id, unit.fence] = _Held(unit, time.monotonic())
         return unit
 
     def _errand(self, what: Callable[..., None], unit: Unit, *arguments: Any) -> None:
@@ -264,7 +273,11 @@ class ClaimLoop:
 
         def run() -> None:
             with logs.bound(worker=self.worker, build=unit.build, unit=unit.id, attempt=unit.fence, work=unit.work):
-                what(unit, *arguments)
+                try:
+                    what(unit, *arguments)
+                except Exception:
+                    logger.exception("errand_failed")  # in a thread nobody else would hear of it
+                    raise
 
         if self._pool is None:
             run()
@@ -287,12 +300,12 @@ class ClaimLoop:
             self._settle(unit, _internal(error))
             return
         with self._lock:
-            item = self._held[unit.id]
+            item = self._held[unit.id, unit.fence]
             if call is None or item.lost or self._stop_now():
                 ticket = None
             else:
                 ticket = item.ticket = self.runner.start(call)
-                self._tickets[ticket] = unit.id
+                self._tickets[ticket] = (unit.id, unit.fence)
         if call is None:
             self._let_go(unit, "done")
         elif ticket is None:
@@ -314,7 +327,9 @@ class ClaimLoop:
             if outcome.ticket == WAKE.ticket:
                 continue
             with self._lock:
-                unit = self._held[self._tickets.pop(outcome.ticket)].unit
+                item = self._held[self._tickets.pop(outcome.ticket)]
+                item.ending = True
+            unit = item.unit
             try:
                 self._errand(self._settle, unit, outcome)
             except RuntimeError:  # the pool is shut down: this is the end
@@ -362,11 +377,13 @@ class ClaimLoop:
 
     def _let_go(self, unit: Unit, outcome: str) -> None:
         with self._lock:
-            item = self._held.pop(unit.id)
+            item = self._held.pop((unit.id, unit.fence))
         seconds = time.monotonic() - item.since
         metrics.UNITS.labels(unit.work, outcome).inc()
         metrics.UNIT_SECONDS.labels(unit.work).observe(seconds)
         logger.info("attempt_ended", outcome=outcome, seconds=round(seconds, 3))
+        if self._relay is not None:
+            self._relay()
         if self._pool is not None:
             self.wake()  # a slot may be free, and another unit ready
 
