@@ -47,7 +47,11 @@ def get_json(session: Session, name: str) -> Any:
 
 def pack_list(rows: Iterable[tuple[str, str]]) -> bytes:
     """Sorted (kind, path) rows as JSON lines: the form in which a dataset's list is hashed and stored."""
-    return b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
+    # Not joined from pieces kept: orjson begins each with a large buffer, and 400,000 of them took 1.6 GB.
+    packed = bytearray()
+    for row in rows:
+        packed += orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    return bytes(packed)
 
 
 def unpack_list(data: bytes) -> list[tuple[str, str]]:

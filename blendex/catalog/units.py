@@ -124,17 +124,17 @@ def hold(session: Session, units: Iterable[int]) -> set[int]:
     return alive
 
 
-def announce(session: Session, rows: Sequence[tuple[str, str, int]]) -> set[int]:
-    """Tell which units will read what: (address, recipe, unit) each.
+def announce(session: Session, rows: list[tuple[str, str, int]]) -> set[int]:
+    """Tell which units will read what: (address, recipe, unit) each, which are sorted here.
 
     Returns:
         The units of which somebody else was about to read something meanwhile: ``announced`` says what is left.
     """
-    ordered = sorted(rows)  # all planners in one order, so that they never wait in a circle
-    if dialect.add_new(session, Pending, ("address", "recipe", "unit"), ordered) == len(ordered):
+    rows.sort()  # all planners in one order, so that they never wait in a circle
+    if dialect.add_new(session, Pending, ("address", "recipe", "unit"), rows) == len(rows):
         return set()
-    wanted = {unit: 0 for _, _, unit in ordered}
-    for _, _, unit in ordered:
+    wanted = {unit: 0 for _, _, unit in rows}
+    for _, _, unit in rows:
         wanted[unit] += 1
     got: dict[int, int] = {}
     ids = sorted(wanted)

@@ -77,9 +77,7 @@ class Process:
 
     def kill(self) -> None:
         self.popen.kill()
-        self.popen.wait()
-        if self.popen.stdout:
-            self.popen.stdout.close()
+        self.close()
 
     def text(self) -> str:
         return Path(self.log.name).read_text()
@@ -96,8 +94,9 @@ class Process:
                 self.popen.wait()
         if self.popen.stdout:
             self.popen.stdout.close()
-        self.log.close()
-        os.unlink(self.log.name)
+        if not self.log.closed:
+            self.log.close()
+            os.unlink(self.log.name)
 
 
 class Api(Process):

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import func, select
 
 from blendex.catalog.models import Unit
-from tests.cluster.cluster import LEASE_SECONDS, Cluster, Worker, running, wait_for
+from tests.cluster.cluster import LEASE_SECONDS, Api, Cluster, Worker, running, wait_for
 from tests.support import services
 from tests.support.corpus import corpus
 
@@ -35,10 +35,11 @@ def kill_some(cluster: Cluster, chance: random.Random, until: threading.Event) -
     """SIGKILL workers, children and the api in turn, and start others in their place."""
     killed = []
     for turn in range(6):
-        if until.wait(chance.uniform(0.3, 1.5)):
+        if until.wait(chance.uniform(0.1, 0.6)):
             break
         what = ("worker", "child", "api")[turn % 3]
         if what == "api":
+            cluster.apis.append(Api(cluster.environment))
             cluster.apis.pop(0).kill()
         else:
             busy = [worker for worker in cluster.workers if worker.children()]
@@ -52,10 +53,6 @@ def kill_some(cluster: Cluster, chance: random.Random, until: threading.Event) -
                 victim.kill()
                 cluster.workers.append(Worker(cluster.environment))
         killed.append(what)
-        if not cluster.apis:
-            from tests.cluster.cluster import Api
-
-            cluster.apis.append(Api(cluster.environment))
     return killed
 
 
@@ -63,7 +60,7 @@ def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Pat
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     own.start()
-    blend = corpus(data, shards=1000, rows=2)
+    blend = corpus(data, shards=1000, rows=2)  # 2,000 sources
     build = own.post(blend, data)["id"]
     ended = threading.Event()
     killed: list[str] = []
