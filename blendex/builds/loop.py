@@ -240,8 +240,9 @@ class ClaimLoop:
     def _turn(self) -> bool:
         """Reap when it is time, start what fits; True when something was started or decided."""
         now = time.monotonic()
-        if now - self._reaped >= REAP_SECONDS:
-            self._reaped = now + random.uniform(0, 1)  # noqa: S311 -- so that workers do it in turn
+        every = min(REAP_SECONDS, self.site.settings.lease_seconds / 3)
+        if now - self._reaped >= every:
+            self._reaped = now + random.uniform(0, every / 5)  # noqa: S311 -- so that workers do it in turn
             reap.reap(self.site)
         any_claimed = False
         while not self._stop.is_set() and self._free() > 0:

@@ -20,8 +20,8 @@ from tests.support import services
 from tests.support.corpus import corpus
 
 Calm = Callable[[str, Path], dict[str, Any]]
-# A reaper comes every 5 to 6 s; the poll and the start of a child come on top.
-RECOVERY = 2 * LEASE_SECONDS + 8
+# A reaper comes several times in a lease; a slow machine gets a second more.
+RECOVERY = 2 * LEASE_SECONDS + 1
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def own(tmp_path: Path, shared_databases: services.Databases, broker_url: str) -
 def kill_some(cluster: Cluster, chance: random.Random, until: threading.Event) -> list[str]:
     """SIGKILL workers, children and the api in turn, and start others in their place."""
     killed = []
-    for turn in range(6):
-        if until.wait(chance.uniform(0.1, 0.6)):
+    for turn in range(12):
+        if until.wait(chance.uniform(0.1, 1.0)):
             break
-        what = ("worker", "child", "api")[turn % 3]
+        what = ("child", "worker", "child", "api")[turn % 4]
         if what == "api":
             cluster.apis.append(Api(cluster.environment))
             cluster.apis.pop(0).kill()
@@ -59,6 +59,7 @@ def kill_some(cluster: Cluster, chance: random.Random, until: threading.Event) -
 def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
+    own.environment["BLENDEX_UNIT_SOURCES"] = "4"  # 500 units
     own.start()
     blend = corpus(data, shards=1000, rows=2)  # 2,000 sources
     build = own.post(blend, data)["id"]
@@ -72,7 +73,7 @@ def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Pat
         ended.set()
         thread.join()
     print("killed:", killed)
-    assert len(killed) >= 3
+    assert {"child", "worker"} <= set(killed)
     for worker in own.workers:
         wait_for(worker.ready)
     own.check(result, calm(blend, data))
@@ -82,16 +83,18 @@ def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Pat
 def test_a_unit_whose_worker_is_killed_goes_on_within_two_leases(
     own: Cluster, calm: Calm, data: Path, stage: str
 ) -> None:
-    own.start(apis=1, workers=1)
-    victim = own.workers[0]
+    own.start(apis=1, workers=2)
+    victim, rescuer = own.workers
+    rescuer.stop_all()  # it takes nothing before it is needed
     blend = corpus(data, shards=600, rows=2)
     build = own.post(blend, data)["id"]
     wait_for(lambda: own.show(build)["state"] == stage and leases_of(own, victim), 60, 0.005)
     own.workers.remove(victim)
     victim.kill()
     began = time.monotonic()
+    rescuer.go_on()
     lost = leases_of(own, victim)
-    own.add_worker()
+    assert lost, "it was killed between two units: a larger corpus is needed"
     wait_for(lambda: not leases_of(own, victim), 60)
     recovered = time.monotonic() - began
     print(f"{stage}: {lost} leases taken back after {recovered:.1f} s, lease {LEASE_SECONDS} s")

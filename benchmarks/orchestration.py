@@ -1,0 +1,236 @@
+"""What the service costs on top of the work, and how a small build fares beside a large one.
+
+Cost: 20,000 small sources through PostgreSQL, Redis and two worker processes, against the very same child functions
+over the very same units, in as many children, with a list in memory instead of a service. Issue 3 allows 25 % more
+wall time; where it goes is printed by stage.
+
+    python benchmarks/orchestration.py [--sources 20000] [--rounds 3]
+
+Beside: three sources alone, then beside a build of 300,000. Issue 3 allows three times the time.
+
+    python benchmarks/orchestration.py --beside 300000
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.scale import blend, make
+from blendex.catalog.models import RUNNING
+from blendex.runtime.slots import Call, Outcome, Slots
+from tests.cluster.cluster import Cluster, running
+from tests.support import services
+from workers.app import CLASSES, create_celery, queue_length
+
+MOST_MORE = 0.25
+MOST_TIMES = 3.0
+SLOTS = 2
+UNIT_SOURCES = 512
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, workers: int, slots: int) -> Iterator[tuple[Cluster, str]]:
+    """A cluster with the settings of production, but for its size."""
+    redis = services.Redis()
+    try:
+        with services.databases() as databases:
+            made = Cluster(
+                folder / "root", databases.make(), redis.url,
+                lease_seconds=30, poll_seconds=1, slots=slots, unit_sources=UNIT_SOURCES, log_level="WARNING",
+            )  # fmt: skip
+            with running(made.start(apis=1, workers=workers)):
+                yield made, redis.url
+    finally:
+        redis.close()
+
+
+def run_calls(runner: Slots, calls: list[Call]) -> list[Outcome]:
+    """Run calls, as many at a time as there are slots; their outcomes."""
+    waiting = deque(calls)
+    outcomes: list[Outcome] = []
+    started = 0
+    while waiting or started > len(outcomes):
+        while waiting and runner.free() > 0:
+            runner.start(waiting.popleft())
+            started += 1
+        outcomes.append(runner.outcomes.get())
+    for outcome in outcomes:
+        assert outcome.cause == "done", outcome
+    return outcomes
+
+
+def bare(folder: Path, text: str, number: int) -> dict[str, float]:
+    """The same functions without a service: plan, index the same units, stage; seconds by stage."""
+    import orjson
+
+    from blendex.blend.world import World
+    from blendex.builds.planning import Row, cut
+    from blendex.formats.kinds import recipe
+    from blendex.mirrors.keys import KeyMaker
+    from blendex.storage.root import Root
+    from blendex.units.stage import JOB_FIELDS
+
+    root = Root(folder / f"bare{number}")
+    root.prepare()
+    runner = Slots(SLOTS, "blendex.units")
+    memory = 512 * 2**20
+    common = {
+        "root": root.path, "roots": ["/"], "text": text, "file": f"{folder}/b.yaml", "nested": {},
+        "world": World(base=str(folder)).as_dict(), "max_sources": 2_000_000, "stat_threads": 8,
+    }  # fmt: skip
+    began = time.perf_counter()
+    planned = run_calls(runner, [Call("blendex.units.plan:run", common, memory)])[0]
+    rows = [Row(*row) for chunk in planned.progress for row in chunk["rows"]]
+    parts = cut(rows, most_bytes=256 * 2**20, most_sources=UNIT_SOURCES, parts=SLOTS * 6)
+    at_plan = time.perf_counter()
+    calls = [
+        Call(
+            "blendex.units.index:run",
+            {
+                "root": root.path, "roots": ["/"], "attempt": f"bare.{unit}-1", "compat": "",
+                "sources": [[row.kind, row.path, row.address] for row in part],
+            },
+            memory,
+        )
+        for unit, part in enumerate(parts)
+    ]  # fmt: skip
+    outcomes = run_calls(runner, calls)
+    at_index = time.perf_counter()
+    known: dict[str, dict[str, Any]] = {}
+    for outcome in outcomes:
+        assert outcome.result is not None
+        for entry in outcome.result["entries"]:
+            known[entry["address"]] = entry | {"object": outcome.result["object"]}
+    keys = KeyMaker()
+    attempt = "bare.0-1"
+    Path(root.staging(attempt)).mkdir()
+    with open(Path(root.staging(attempt), "job"), "xb") as file:
+        for row in rows:
+            entry = known[row.address]
+            keys.add(row.kind, row.path, recipe(row.kind, ""), entry["strength"], entry["content_hash"])
+            values = entry | {"kind": row.kind, "path": row.path, "token": row.token, "link": None}
+            file.write(orjson.dumps([values[name] for name in JOB_FIELDS], option=orjson.OPT_APPEND_NEWLINE))
+    receipt = {"source_set": keys.source_set, "content": keys.content, "recipes": [], "versions": {}, "excluded": []}
+    stage = common | {
+        "build": "bare", "attempt": attempt, "key": keys.key(), "exclude": [], "receipt": receipt, "build_json": {},
+    }  # fmt: skip
+    run_calls(runner, [Call("blendex.units.stage:run", stage, memory)])
+    ended = time.perf_counter()
+    runner.close()
+    return {"plan": at_plan - began, "index": at_index - at_plan, "publish": ended - at_index, "all": ended - began}
+
+
+def served(made: Cluster, text: str, folder: Path) -> dict[str, float]:
+    """Post and wait; seconds by stage, from the catalog's own clock."""
+    began = time.perf_counter()
+    build = made.post(text, folder)["id"]
+    shown = made.apis[0].http.get(f"/v1/builds/{build}", params={"wait": 60}).json()
+    while shown["state"] in RUNNING:
+        shown = made.apis[0].http.get(f"/v1/builds/{build}", params={"wait": 60}).json()
+    ended = time.perf_counter()
+    assert shown["state"] == "ready", shown
+    assert shown["opened"] == shown["sources"], shown
+    stages = shown["stages"]
+    return {
+        "queued": stages["planning"] - stages["queued"],
+        "plan": stages["indexing"] - stages["planning"],
+        "index": stages["publishing"] - stages["indexing"],
+        "publish": stages["ready"] - stages["publishing"],
+        "all": ended - began,
+    }
+
+
+def cost(sources: int, rounds: int) -> int:
+    """Both ways, in turn, each round on a corpus of its own; the median of the ratios decides."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        made, _ = stack.enter_context(cluster(folder, 2, SLOTS // 2))
+        for number in range(rounds):
+            data = folder / f"data{number}"
+            make(data, 0, sources)
+            text = blend(data, sources, 0)
+            time.sleep(2.1)
+            ways = {}
+            for way in ("bare", "served") if number % 2 else ("served", "bare"):
+                ways[way] = bare(folder, text, number) if way == "bare" else served(made, text, folder)
+            ratios.append(ways["served"]["all"] / ways["bare"]["all"])
+            for way, stages in ways.items():
+                print(f"{way:7}" + "".join(f" {stage} {seconds:.2f} s" for stage, seconds in stages.items()))
+            print(f"        {ratios[-1]:.2f} times", flush=True)
+    middle = statistics.median(ratios)
+    spread = f"rounds {min(ratios):.2f} to {max(ratios):.2f}"
+    print(f"{sources} sources: {middle - 1:+.0%} wall time (at most {MOST_MORE:+.0%}), {spread}")
+    return 0 if middle <= 1 + MOST_MORE else 1
+
+
+def beside(large: int) -> int:
+    """Three sources alone, and while a large build goes through all its stages."""
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        made, broker = stack.enter_context(cluster(folder, 3, 1))
+        print(f"making {large} sources …", flush=True)
+        make(folder / "large", 0, large)
+        app = create_celery(broker, (folder / "root" / "catalog-id").read_text().strip(), patient=False)
+        longest = 0
+        ended = threading.Event()
+
+        def look() -> None:
+            nonlocal longest
+            while not ended.wait(0.2):
+                longest = max(longest, sum(queue_length(app, work) for work in CLASSES))
+
+        def small(number: int) -> float:
+            data = folder / f"small{number}"
+            make(data, 0, 3)
+            return served(made, blend(data, 3, 0), folder)["all"]
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        small(0)
+        alone = statistics.median(small(number) for number in range(1, 8))
+        began = time.monotonic()
+        build = made.post(blend(folder / "large", large, 0), folder)["id"]
+        found: dict[str, list[float]] = {}
+        number = 100
+        while (state := made.show(build)["state"]) in RUNNING:
+            found.setdefault(state, []).append(small(number))
+            number += 1
+            time.sleep(0.5)
+        ended.set()
+        watcher.join()
+        assert state == "ready", state
+        print(f"{large} sources: {time.monotonic() - began:.0f} s; at most {longest} messages in all queues")
+        print(f"3 sources alone: {alone:.2f} s")
+        worst = 0.0
+        for state, times in found.items():
+            middle = statistics.median(times)
+            worst = max(worst, middle)
+            print(f"3 sources beside, {state}: median {middle:.2f} s, worst {max(times):.2f} s, of {len(times)}")
+        print(f"{worst / alone:.1f} times (at most {MOST_TIMES})")
+        return 0 if worst <= MOST_TIMES * alone else 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sources", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beside", type=int, metavar="SOURCES")
+    options = parser.parse_args()
+    return beside(options.beside) if options.beside else cost(options.sources, options.rounds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
