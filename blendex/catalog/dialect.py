@@ -232,8 +232,8 @@ def update_from(
         return
     copied = _copy(session, target, (key, value), rows)
     session.execute(text(f"ANALYZE {copied.name}"))  # a join of unknown sizes may be planned as a loop in a loop
-    conditions = [target.c[key] == copied.c[key], *(target.c[name] == item for name, item in where.items())]
-    statement = update(target).where(*conditions).values({value: copied.c[value]} | fixed)
+    matches = [target.c[key] == copied.c[key], *(target.c[name] == item for name, item in where.items())]
+    statement = update(target).where(*matches).values({value: copied.c[value]} | fixed)
     session.execute(statement.execution_options(synchronize_session=False))
 
 

@@ -56,6 +56,7 @@ def kill_some(cluster: Cluster, chance: random.Random, until: threading.Event) -
     return killed
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -79,6 +80,7 @@ def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Pat
     own.check(result, calm(blend, data))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["planning", "indexing", "publishing"])
 def test_a_unit_whose_worker_is_killed_goes_on_within_two_leases(
     own: Cluster, calm: Calm, data: Path, stage: str
@@ -127,6 +129,7 @@ def test_sigterm_hands_back_in_time_and_counts_no_attempt(own: Cluster, calm: Ca
     assert own.metric("blendex_leases_expired_total") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["planning", "indexing", "publishing"])
 def test_a_paused_worker_publishes_nothing_on_a_lost_lease(own: Cluster, calm: Calm, data: Path, stage: str) -> None:
     """SIGSTOP longer than a lease, parent and child, while it holds one; then SIGCONT."""
@@ -161,6 +164,7 @@ def redis_of_its_own() -> Iterator[services.Redis]:
     server.close()
 
 
+@pytest.mark.long
 def test_redis_killed_empty_and_absent(
     tmp_path: Path, shared_databases: services.Databases, redis_of_its_own: services.Redis, calm: Calm, data: Path
 ) -> None:
@@ -177,9 +181,12 @@ def test_redis_killed_empty_and_absent(
         cluster.at_rest(but=("outbox",))
         redis_of_its_own.start()  # empty
         received = cluster.metric("blendex_wakes_received_total")
-        third = cluster.ended(cluster.post(blends[2], data)["id"])
-        assert third["state"] == "ready"
-        wait_for(lambda: cluster.metric("blendex_wakes_received_total") > received, 30, says="nobody is told any more")
+        began = time.monotonic()
+        while cluster.metric("blendex_wakes_received_total") == received:
+            # Celery tries to connect every few seconds, more seldom the longer Redis was away.
+            assert time.monotonic() - began < 90, "nobody is told any more"
+            assert cluster.ended(cluster.post(blends[2], data)["id"])["state"] == "ready"
+        print(f"told again {time.monotonic() - began:.1f} s after Redis was back")
         cluster.at_rest()
 
 
@@ -194,6 +201,7 @@ def test_redis_was_never_there(tmp_path: Path, shared_databases: services.Databa
         assert time.monotonic() - began < 12
 
 
+@pytest.mark.long
 def test_postgres_restarts(tmp_path: Path, broker_url: str, calm: Calm, data: Path) -> None:
     server = services.Postgres()
     try:
