@@ -92,7 +92,8 @@ def measure(url: str | None, sources: int) -> dict[str, float | str]:
             assert builds.left(session, build.id)[1] == sources
         site.work.engine.dispose()
         return {
-            "database": site.work.engine.dialect.name, "seconds": seconds, "cpu": cpu, "peak": anonymous_peak(), "before": before,
+            "database": site.work.engine.dialect.name, "seconds": seconds, "cpu": cpu,
+            "peak": anonymous_peak(), "before": before,
         }  # fmt: skip
 
 
@@ -113,7 +114,8 @@ def main() -> int:
             fine = float(found["seconds"]) <= most and float(found["peak"]) <= MOST_MEMORY
             good = good and fine
             print(
-                f"{found['database']}: {options.sources} sources in {found['seconds']:.1f} s (at most {most:.0f}), {found['cpu']:.1f} s of it own CPU, "
+                f"{found['database']}: {options.sources} sources in {found['seconds']:.1f} s (at most {most:.0f}), "
+                f"{found['cpu']:.1f} s of it own CPU, "
                 f"peak {float(found['peak']) / 1e6:.0f} MB, of it the plan's own answer "
                 f"{float(found['before']) / 1e6:.0f} MB (at most {MOST_MEMORY / 1e6:.0f}): "
                 f"{'ok' if fine else 'TOO MUCH'}",
