@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 SHELL_FILES := .ci/run scripts/*.sh tests/oracle/run.sh
 
-.PHONY: help check test oracle bench scale chaos fuzz lock lock-check wheel wheel-alone
+.PHONY: help check test oracle bench scale chaos fuzz lock lock-check wheel wheel-alone cluster orchestration
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -17,6 +17,13 @@ check: lock-check ## linters, types, layers, locked versions, shell scripts
 
 test: ## install what the tests need and run them
 	scripts/test.sh
+
+cluster: ## every test of the cluster form, also the long ones; needs PostgreSQL and Redis
+	$(PY) -m pytest tests/cluster -m 'long or not long'
+
+orchestration: ## what the service costs on top of the work, and a plan of 400,000 rows
+	$(PY) benchmarks/plan_rows.py
+	$(PY) benchmarks/orchestration.py
 
 oracle: ## let upstream's own readers read through our mirrors (own environment)
 	scripts/oracle-env.sh

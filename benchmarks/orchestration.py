@@ -136,9 +136,8 @@ def served(made: Cluster, text: str, folder: Path) -> dict[str, float]:
     """Post and wait; seconds by stage, from the catalog's own clock."""
     began = time.perf_counter()
     build = made.post(text, folder)["id"]
-    shown = made.apis[0].http.get(f"/v1/builds/{build}", params={"wait": 60}).json()
-    while shown["state"] in RUNNING:
-        shown = made.apis[0].http.get(f"/v1/builds/{build}", params={"wait": 60}).json()
+    while (shown := made.show(build))["state"] in RUNNING:
+        made.apis[0].http.get(f"/v1/builds/{build}/path", params={"wait": 60})
     ended = time.perf_counter()
     assert shown["state"] == "ready", shown
     assert shown["opened"] == shown["sources"], shown

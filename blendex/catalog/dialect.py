@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, cast
 
+import orjson
 from sqlalchemy import (
+    JSON,
     ColumnElement,
     Connection,
+    CursorResult,
     Engine,
     Insert,
     Select,
     String,
     Table,
+    TableClause,
     any_,
+    column,
     create_engine,
     event,
     func,
     literal,
     literal_column,
+    select,
     text,
+    update,
 )
+from sqlalchemy import table as table_clause
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
@@ -152,17 +160,50 @@ def add_new(session: Session, model: type[DeclarativeBase], names: Sequence[str]
     target = table(model)
     if session.get_bind().dialect.name == "sqlite":
         before = session.execute(text("SELECT total_changes()")).scalar_one()
-        statement = sqlite.insert(target).on_conflict_do_nothing()
+        plain = sqlite.insert(target).on_conflict_do_nothing()
         rows = iter(rows)
         while part := [dict(zip(names, row, strict=True)) for row in islice(rows, AT_ONCE)]:
-            session.connection().execute(statement, part)
+            session.connection().execute(plain, part)
         return int(session.execute(text("SELECT total_changes()")).scalar_one() - before)
-    columns = ", ".join(f'"{name}"' for name in names)
-    with _copied(session, target.name, names, rows) as cursor:
-        cursor.execute(
-            f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM copied ON CONFLICT DO NOTHING"  # noqa: S608
+    copied = _copy(session, target, names, rows)
+    columns = [copied.c[name] for name in names]
+    statement = postgresql.insert(target).from_select(list(names), select(*columns)).on_conflict_do_nothing()
+    result: CursorResult[Any] = session.execute(statement)  # type: ignore[assignment]
+    return int(result.rowcount)
+
+
+def upsert(
+    session: Session,
+    model: type[DeclarativeBase],
+    rows: Sequence[dict[str, Any]],
+    *,
+    keys: Sequence[str],
+    then: Callable[[Any], tuple[dict[str, Any], Any]],
+) -> None:
+    """Insert rows in bulk, updating those whose key is taken. COPY and one INSERT on PostgreSQL.
+
+    Args:
+        session: the transaction.
+        model: whose table.
+        rows: of one form, no key twice, in the order in which rows shall be locked.
+        keys: the columns of the key.
+        then: from the row that was excluded what to set, and the condition under which.
+    """
+    if not rows:
+        return
+    target = table(model)
+    if session.get_bind().dialect.name == "sqlite":
+        plain = sqlite.insert(target)
+        values, condition = then(plain.excluded)
+        session.execute(
+            plain.on_conflict_do_update(index_elements=list(keys), set_=values, where=condition), list(rows)
         )
-        return int(cursor.rowcount)
+        return
+    names = list(rows[0])
+    copied = _copy(session, target, names, ([row[name] for name in names] for row in rows))
+    statement = postgresql.insert(target).from_select(names, select(*(copied.c[name] for name in names)))
+    values, condition = then(statement.excluded)
+    session.execute(statement.on_conflict_do_update(index_elements=list(keys), set_=values, where=condition))
 
 
 def update_from(
@@ -184,34 +225,42 @@ def update_from(
         sets = ", ".join([f'"{value}" = :p_value', *(f'"{name}" = :s_{name}' for name in fixed)])
         conditions = " AND ".join([f'"{key}" = :p_key', *(f'"{name}" = :w_{name}' for name in where)])
         common = {f"s_{name}": item for name, item in fixed.items()} | {f"w_{n}": item for n, item in where.items()}
-        update = text(f"UPDATE {target.name} SET {sets} WHERE {conditions}")  # noqa: S608
+        plain = text(f"UPDATE {target.name} SET {sets} WHERE {conditions}")  # noqa: S608
         rows = iter(rows)
         while part := [common | {"p_key": first, "p_value": second} for first, second in islice(rows, AT_ONCE)]:
-            session.connection().execute(update, part)
+            session.connection().execute(plain, part)
         return
-    with _copied(session, target.name, (key, value), rows) as cursor:
-        sets = ", ".join([f'"{value}" = copied."{value}"', *(f'"{name}" = %s' for name in fixed)])
-        conditions = " AND ".join(
-            [f'{target.name}."{key}" = copied."{key}"', *(f'{target.name}."{name}" = %s' for name in where)]
-        )
-        cursor.execute(
-            f"UPDATE {target.name} SET {sets} FROM copied WHERE {conditions}",  # noqa: S608
-            [*fixed.values(), *where.values()],
-        )
+    copied = _copy(session, target, (key, value), rows)
+    session.execute(text(f"ANALYZE {copied.name}"))  # a join of unknown sizes may be planned as a loop in a loop
+    matches = [target.c[key] == copied.c[key], *(target.c[name] == item for name, item in where.items())]
+    statement = update(target).where(*matches).values({value: copied.c[value]} | fixed)
+    session.execute(statement.execution_options(synchronize_session=False))
 
 
-def _copied(session: Session, like: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:
-    """A cursor of the session's own connection, with the rows in the temporary table ``copied``."""
+def _copy(session: Session, target: Table, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TableClause:
+    """The rows in a temporary table of this connection, with some columns of ``target``; until the next use."""
+    name = "_".join(("copied", target.name, *(item[:4] for item in names)))[:60]
+    columns = ", ".join(f'"{item}"' for item in names)
+    json = [position for position, item in enumerate(names) if isinstance(target.c[item].type, JSON)]
     driver: Any = session.connection().connection.driver_connection
-    cursor = driver.cursor()
-    columns = ", ".join(f'"{name}"' for name in names)
-    cursor.execute("DROP TABLE IF EXISTS copied")
-    cursor.execute(f"CREATE TEMPORARY TABLE copied ON COMMIT DROP AS SELECT {columns} FROM {like} LIMIT 0")  # noqa: S608
-    with cursor.copy(f"COPY copied ({columns}) FROM STDIN") as copy:
-        for row in rows:
-            copy.write_row(row)
-    cursor.execute("ANALYZE copied")
-    return cursor
+    with driver.cursor() as cursor:
+        # Made once per connection: a table for every unit would be a burden on the database's own catalog.
+        cursor.execute(
+            f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ON COMMIT DELETE ROWS AS "  # noqa: S608
+            f"SELECT {columns} FROM {target.name} LIMIT 0"
+        )
+        cursor.execute(f"TRUNCATE {name}")
+        with cursor.copy(f"COPY {name} ({columns}) FROM STDIN") as copy:
+            for row in rows:
+                if json:
+                    cells = list(row)
+                    for position in json:
+                        if cells[position] is not None:
+                            cells[position] = orjson.dumps(cells[position]).decode()
+                    copy.write_row(cells)
+                else:
+                    copy.write_row(row)
+    return table_clause(name, *(column(item, target.c[item].type) for item in names))
 
 
 def _prepare_sqlite(engine: Engine) -> None:

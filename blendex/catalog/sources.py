@@ -89,14 +89,12 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
     keys = sorted(unique)
     for start in range(0, len(keys), BATCH):
         part = keys[start : start + BATCH]
-        statement = dialect.insert(session, Content)
-        # By its name: an ON CONFLICT clause is nothing that SQLAlchemy correlates a subquery with.
-        row: ColumnElement[int] = literal_column("contents.object")
-        lost = select(Object.state).where(Object.id == row).scalar_subquery() != "live"
-        moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest")}
-        session.execute(
-            statement.on_conflict_do_update(index_elements=["hash", "recipe", "strength"], set_=moved, where=lost),
+        dialect.upsert(
+            session,
+            Content,
             [_content(unique[key], object_id) for key in part],
+            keys=("hash", "recipe", "strength"),
+            then=_move_if_lost,
         )
         rows = session.execute(
             select(Content.id, Content.hash, Content.recipe, Content.strength).where(
@@ -116,6 +114,14 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
         for entry in entries
     ]
     _upsert(session, rows_of_sources)
+
+
+def _move_if_lost(excluded: Any) -> tuple[dict[str, Any], Any]:
+    """The sidecar of a content that is known lies where it lay, unless that object was lost."""
+    # By its name: an ON CONFLICT clause is nothing that SQLAlchemy correlates a subquery with.
+    row: ColumnElement[int] = literal_column("contents.object")
+    lost = select(Object.state).where(Object.id == row).scalar_subquery() != "live"
+    return {name: excluded[name] for name in ("object", "offset", "length", "digest")}, lost
 
 
 def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
@@ -156,24 +162,24 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
         return
     # The last one counts where a source was read twice; sorted for the reason that ``record`` gives.
     rows = [row for _, row in sorted({(row["address"], row["recipe"]): row for row in rows}.items())]
-    statement = dialect.insert(session, Source)
-    excluded = statement.excluded
-    same = Source.content.is_not_distinct_from(excluded.content)
-    statement = statement.on_conflict_do_update(
-        index_elements=["address", "recipe"],
-        set_={
-            "token": excluded.token,
-            "racy": excluded.racy,
-            "content": excluded.content,
-            "error": excluded.error,
-            # A link from an older mirror is right only while the content is the same.
-            "mirror": case((same, Source.mirror), else_=None),
-            "path": case((same, Source.path), else_=None),
-        },
-        where=~same | (Source.token != excluded.token) | (Source.racy != excluded.racy) | (Source.error.is_not(None)),
-    )
     for start in range(0, len(rows), BATCH):
-        session.execute(statement, rows[start : start + BATCH])
+        dialect.upsert(
+            session, Source, rows[start : start + BATCH], keys=("address", "recipe"), then=_replace_if_changed
+        )
+
+
+def _replace_if_changed(excluded: Any) -> tuple[dict[str, Any], Any]:
+    same = Source.content.is_not_distinct_from(excluded.content)
+    changed = ~same | (Source.token != excluded.token) | (Source.racy != excluded.racy) | (Source.error.is_not(None))
+    return {
+        "token": excluded.token,
+        "racy": excluded.racy,
+        "content": excluded.content,
+        "error": excluded.error,
+        # A link from an older mirror is right only while the content is the same.
+        "mirror": case((same, Source.mirror), else_=None),
+        "path": case((same, Source.path), else_=None),
+    }, changed
 
 
 def written_in(session: Session, mirror: int, recipe: str, rows: Sequence[tuple[str, str]]) -> None:

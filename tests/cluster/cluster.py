@@ -208,13 +208,16 @@ class Cluster:
 
     # What must be true afterwards, whatever happened meanwhile.
 
-    def check(self, build: dict[str, Any], calm: dict[str, Any], *, wasted: int | None = None) -> None:
+    def check(
+        self, build: dict[str, Any], calm: dict[str, Any], *, wasted: int | None = None, but: tuple[str, ...] = ()
+    ) -> None:
         """Hold a build against the same submission built calmly in one process.
 
         Args:
             build: as the cluster shows it.
             calm: the description of the calm one.
             wasted: attempts whose outcome came to nothing; None: any number.
+            but: what may be left over.
         """
         assert build["state"] == "ready", build
         assert build["mirror"] == calm["mirror"]
@@ -225,13 +228,7 @@ class Cluster:
         if wasted is not None:
             lost = self.metric("blendex_units_ended_total", outcome="lost")
             assert lost == wasted, f"the work of {lost:.0f} attempts came to nothing, {wasted} may"
-        self.at_rest()
-
-    def check_without_outbox(self, build: dict[str, Any]) -> None:
-        """A build that ended while nobody could be told."""
-        assert build["state"] == "ready", build
-        assert build["opened"] == build["sources"]
-        self.at_rest(but=("outbox",))
+        self.at_rest(but)
 
     def at_rest(self, but: tuple[str, ...] = ()) -> None:
         """Nothing is left over: no unit, no promise to read, no wake-up, no private file."""

@@ -56,6 +56,7 @@ def kill_some(cluster: Cluster, chance: random.Random, until: threading.Event) -
     return killed
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -79,6 +80,7 @@ def test_kills_at_any_moment_of_2000_sources(own: Cluster, calm: Calm, data: Pat
     own.check(result, calm(blend, data))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["planning", "indexing", "publishing"])
 def test_a_unit_whose_worker_is_killed_goes_on_within_two_leases(
     own: Cluster, calm: Calm, data: Path, stage: str
@@ -127,30 +129,32 @@ def test_sigterm_hands_back_in_time_and_counts_no_attempt(own: Cluster, calm: Ca
     assert own.metric("blendex_leases_expired_total") == 0
 
 
-def test_a_paused_worker_publishes_nothing_on_a_lost_lease(own: Cluster, calm: Calm, data: Path) -> None:
-    """SIGSTOP longer than a lease, parent and child, in every stage; then SIGCONT."""
-    own.start(apis=1, workers=1)
-    paused = own.workers[0]
+@pytest.mark.long
+@pytest.mark.parametrize("stage", ["planning", "indexing", "publishing"])
+def test_a_paused_worker_publishes_nothing_on_a_lost_lease(own: Cluster, calm: Calm, data: Path, stage: str) -> None:
+    """SIGSTOP longer than a lease, parent and child, while it holds one; then SIGCONT."""
+    own.start(apis=1, workers=2)
+    paused, rescuer = own.workers
+    rescuer.stop_all()  # it takes nothing before it is needed
     blend = corpus(data, shards=600, rows=2)
-    own.add_worker()
-    for number, stage in enumerate(("planning", "indexing", "publishing")):
-        text = blend + corpus(data, shards=300, rows=2, name=f"p{number}")
-        build = own.post(text, data)["id"]
-        wait_for(lambda: own.show(build)["state"] == stage and _runs(paused), 60, 0.002, "it was never busy")  # noqa: B023
-        paused.stop_all()
-        time.sleep(LEASE_SECONDS + 1)
-        result = own.ended(build)
-        folder = Path(own.root, "builds", build)
-        before = {path.name: path.stat().st_ino for path in folder.iterdir()}
-        paused.go_on()
-        time.sleep(2)
-        assert {path.name: path.stat().st_ino for path in folder.iterdir()} == before, stage
-        own.check(result, result | {"opened": 1800 if number == 0 else 600})
-    own.check(result, calm(text, data) | {"opened": 600})
-
-
-def _runs(worker: Worker) -> bool:
-    return any(child.status() == "running" for child in worker.children())
+    build = own.post(blend, data)["id"]
+    wait_for(lambda: own.show(build)["state"] == stage and leases_of(own, paused), 60, 0.005)
+    paused.stop_all()
+    held = leases_of(own, paused)
+    rescuer.go_on()
+    time.sleep(LEASE_SECONDS + 1)
+    result = own.ended(build)
+    folder, receipt = Path(own.root, "builds", build), Path(result["path"], "receipt.json")
+    before = {path: path.stat().st_ino for path in (*folder.iterdir(), receipt)}
+    paused.go_on()
+    wait_for(lambda: paused.metric("blendex_slots_busy") == 0, 30)
+    time.sleep(1)
+    assert {path: path.stat().st_ino for path in (*folder.iterdir(), receipt)} == before
+    own.check(result, calm(blend, data))
+    print(
+        f"{stage}: {held} leases lost, {own.metric('blendex_units_ended_total', outcome='lost'):.0f} attempts in vain"
+    )
+    assert held == 0 or own.metric("blendex_units_ended_total", outcome="lost") >= 1
 
 
 @pytest.fixture
@@ -160,6 +164,7 @@ def redis_of_its_own() -> Iterator[services.Redis]:
     server.close()
 
 
+@pytest.mark.long
 def test_redis_killed_empty_and_absent(
     tmp_path: Path, shared_databases: services.Databases, redis_of_its_own: services.Redis, calm: Calm, data: Path
 ) -> None:
@@ -168,16 +173,20 @@ def test_redis_killed_empty_and_absent(
         first = cluster.post(blends[0], data)["id"]
         cluster.in_state(first, "indexing")
         redis_of_its_own.kill()  # in mid-build, with all that it held
-        cluster.check(cluster.ended(first), calm(blends[0], data))
+        cluster.check(cluster.ended(first), calm(blends[0], data), but=("outbox",))
         began = time.monotonic()
         second = cluster.ended(cluster.post(blends[1], data)["id"])  # nobody can be told: polling finds it
         print(f"without Redis: {time.monotonic() - began:.1f} s")
-        cluster.check_without_outbox(second)
+        assert (second["state"], second["opened"]) == ("ready", 500)
+        cluster.at_rest(but=("outbox",))
         redis_of_its_own.start()  # empty
         received = cluster.metric("blendex_wakes_received_total")
-        third = cluster.ended(cluster.post(blends[2], data)["id"])
-        assert third["state"] == "ready"
-        wait_for(lambda: cluster.metric("blendex_wakes_received_total") > received, 30, says="nobody is told any more")
+        began = time.monotonic()
+        while cluster.metric("blendex_wakes_received_total") == received:
+            # Celery tries to connect every few seconds, more seldom the longer Redis was away.
+            assert time.monotonic() - began < 90, "nobody is told any more"
+            assert cluster.ended(cluster.post(blends[2], data)["id"])["state"] == "ready"
+        print(f"told again {time.monotonic() - began:.1f} s after Redis was back")
         cluster.at_rest()
 
 
@@ -192,6 +201,7 @@ def test_redis_was_never_there(tmp_path: Path, shared_databases: services.Databa
         assert time.monotonic() - began < 12
 
 
+@pytest.mark.long
 def test_postgres_restarts(tmp_path: Path, broker_url: str, calm: Calm, data: Path) -> None:
     server = services.Postgres()
     try:

@@ -99,6 +99,7 @@ def told_without_polling(cluster: Cluster, blend: str, data: Path) -> dict[str, 
     return cluster.ended(cluster.post(blend, data)["id"], 25)
 
 
+@pytest.mark.long
 def test_a_small_build_beside_a_large_one(own: Cluster, data: Path) -> None:
     """Ready within three times its time alone. benchmarks/orchestration.py --beside does it with 300,000 sources."""
     own.start(apis=1)
@@ -163,6 +164,7 @@ def be_calm(cluster: Cluster, calm: Calm, data: Path) -> None:
 BUGS = {"fence ignored": be_late, "lease check off": be_calm, "outbox row dropped": carry_by_wake_ups}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("planted", [False, True], ids=["as it is", "planted"])
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_checker_notices(
