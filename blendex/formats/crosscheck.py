@@ -7,13 +7,13 @@ is right whatever its partner is. Packs and the loaders of training are what the
 from __future__ import annotations
 
 import re
-import struct
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from blendex.formats.findings import FindingClass, Severity
 from blendex.formats.learned import ABSENT, SUB, Members, Rows
@@ -312,12 +312,15 @@ def judge_sidecar(data: bytes, right: bytes) -> str | None:
         if data == right[:-8]:
             return f"it ends at {last}, not at {size}: the size is missing, or it was made for a shorter source"
         return f"it was made for a source of {last} bytes, not of {size}"
-    values = struct.unpack(f"<{len(data) // 8}Q", data)
-    wanted = struct.unpack(f"<{len(right) // 8}Q", right)
-    for record, (before, after) in enumerate(pairwise(values)):
-        if before > after:
-            return f"record {record} begins at {before} and ends at {after}"
-    for record, (told, true) in enumerate(zip(values, wanted, strict=False)):
-        if told != true:
-            return f"record {record} begins at byte {true}, not at {told}: it and the one before are cut wrong"
+    values, wanted = np.frombuffer(data, "<u8"), np.frombuffer(right, "<u8")
+    back = np.flatnonzero(values[1:] < values[:-1])
+    if len(back):
+        record = int(back[0])
+        return f"record {record} begins at {values[record]} and ends at {values[record + 1]}"
+    shared = min(len(values), len(wanted))
+    other = np.flatnonzero(values[:shared] != wanted[:shared])
+    if len(other):
+        record = int(other[0])
+        told, right_one = values[record], wanted[record]
+        return f"record {record} begins at byte {right_one}, not at {told}: it and the one before are cut wrong"
     return f"it has {len(values) - 1} records instead of {len(wanted) - 1}"

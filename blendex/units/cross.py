@@ -18,15 +18,17 @@ from blendex.blend.index_path import sidecar_files
 from blendex.errors import BlendexError
 from blendex.formats.crosscheck import Notes, compare, judge_sidecar, tar_numbers
 from blendex.formats.kinds import KINDS
-from blendex.formats.learned import MAX_RECORDS, Members, members_of, rows_of
+from blendex.formats.learned import Members, members_of, rows_of
 from blendex.storage.local import LocalStorage
 from blendex.storage.root import Root, replace
 from blendex.units.facts import Facts
 from blendex.units.job import job_line
 from blendex.units.receipt import dumps
 
-# An .idx beside a source is compared only when it could be its index at all.
-_MAX_SIDECAR = 256 << 20
+# A larger .idx beside a source is not compared: a child that publishes has 256 MiB.
+_MAX_SIDECAR = 24 << 20
+# Rows and members of one comparison: about 250 bytes each.
+_MAX_NAMES = 300_000
 
 
 def check(root: Root, arguments: dict[str, Any], job_path: str) -> dict[str, Any]:
@@ -113,9 +115,11 @@ class _Checker:
                 continue
             path = os.path.join(self._mirror, "idx", sidecar_files(line["kind"], line["path"])[0])
             try:
+                if max(answer.size, os.stat(path).st_size) > _MAX_SIDECAR:
+                    continue
                 with open(path, "rb") as file:
                     right = file.read()
-                data = self._storage.read(answer.address, _MAX_SIDECAR) if answer.size < _MAX_SIDECAR else b""
+                data = self._storage.read(answer.address, _MAX_SIDECAR)
             except (OSError, BlendexError):
                 continue
             reason = judge_sidecar(data, right)
@@ -168,18 +172,17 @@ class _Checker:
         """Compare one manifest with its tars, unless it is no manifest of rows about audio, or was not learnt from."""
         if self._facts.of(manifest["object"], manifest["offset"]).get("first") != "nemo":
             return
-        data = self._facts.learned(manifest["object"], manifest["offset"])
+        total = manifest["records"] + sum(tar["records"] for tar in tars)
+        data = None
+        if total <= _MAX_NAMES:
+            data = self._facts.learned(manifest["object"], manifest["offset"])
         members: list[Members] = []
-        total = 0
         for tar in tars if data is not None else ():
             packed = self._facts.learned(tar["object"], tar["offset"])
             if packed is None:
                 break
             members.append(members_of(packed))
-            total += len(members[-1].names)
-            if total > MAX_RECORDS:
-                break
-        if data is None or len(members) < len(tars) or total > MAX_RECORDS:
+        if data is None or len(members) < len(tars):
             self._left += 1
             return
         self._compared += 1
