@@ -169,6 +169,19 @@ def verify(
 
 
 @app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A .idx, .idxpack or .sgroute.")],
+    source: Annotated[Path | None, typer.Option(help="The source of a .idx, to compare sizes.")] = None,
+    json: Json = False,
+) -> None:
+    """Describe an index file, and prove what it says: checksums, ascending offsets, layout hash, sizes."""
+    from blendex.cli import output
+    from blendex.formats.inspection import inspect as run
+
+    output.inspection(run(str(file), None if source is None else str(source)), json)
+
+
+@app.command()
 def sample(
     folder: Annotated[Path, typer.Argument(help="A folder that does not exist or is empty.")],
     utterances: Annotated[int, typer.Option(help="How many short recordings.")] = 24,

@@ -160,6 +160,34 @@ def verify_result(result: dict[str, Any], as_json: bool) -> None:
         raise SystemExit(1)
 
 
+def inspection(found: dict[str, Any], as_json: bool) -> None:
+    """What an index file holds; ends with status 1 when something in it is wrong."""
+    if as_json:
+        show(found, True, "")
+    else:
+        for name, value in found.items():
+            if name not in ("faults", "collections") and value is not None:
+                shown = ", ".join(f"{key} {part}" for key, part in value.items()) if isinstance(value, dict) else value
+                _write(f"{name:<22} {shown}")
+        if found.get("collections"):
+            _table(
+                ("kind", "holds", "sources", "records", "key", "from", "to"),
+                [
+                    (
+                        item["kind"], item["holds"], item["sources"], item["records"], item["key"][:16],
+                        item["first"] or "", item["last"] or "",
+                    )
+                    for item in found["collections"]
+                ],
+            )  # fmt: skip
+        for fault in found["faults"]:
+            _write(f"WRONG: {fault}")
+        if not found["faults"]:
+            _write("Nothing is wrong with it.")
+    if found["faults"]:
+        raise SystemExit(1)
+
+
 def _time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
