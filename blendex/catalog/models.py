@@ -20,6 +20,7 @@ from sqlalchemy import (
     MetaData,
     String,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -88,6 +89,8 @@ class Build(Base):
     opened: Mapped[int] = mapped_column(Integer, default=0)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     excluded: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    # A dataset each: its pack, or why it has none; None until it is ready
+    packs: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     mirror: Mapped[str | None] = mapped_column(String(64))
     checked_at: Mapped[float | None] = mapped_column(Float)
 
@@ -149,8 +152,21 @@ class Content(Base):
     length: Mapped[int] = mapped_column(BigInteger)
     digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     findings: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Whether the object also says what the records are called, and that they decode
+    learned: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
 
     __table_args__ = (UniqueConstraint("hash", "recipe", "strength"),)
+
+
+class Pack(Base):
+    """What came of packing some collections with some contents, under a digest of both."""
+
+    __tablename__ = "packs"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    object: Mapped[int | None] = mapped_column(RowId, ForeignKey("objects.id"))
+    layout_hash: Mapped[str | None] = mapped_column(String(64))
+    counts: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Object(Base):

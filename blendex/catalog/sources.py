@@ -35,6 +35,7 @@ class Known:
     length: int = 0
     mirror: str | None = None
     mirror_path: str | None = None
+    learned: bool = False
 
 
 def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[Known]:
@@ -44,7 +45,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
         select(
             source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.content,
             content.c.strength, content.c.hash, content.c.size, content.c.records, content.c.findings,
-            content.c.digest, content.c.offset, content.c.length,
+            content.c.digest, content.c.offset, content.c.length, content.c.learned,
             item.c.name, item.c.state, mirror.c.key,
         )
         .select_from(
@@ -65,7 +66,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
                 strength=row.strength, content_hash=row.hash.hex(), size=row.size, records=row.records,
                 findings=tuple(row.findings or ()), digest=row.digest.hex(),
                 object=row.name, offset=row.offset, length=row.length,
-                mirror=row.key, mirror_path=row.path,
+                mirror=row.key, mirror_path=row.path, learned=row.learned,
             )  # fmt: skip
 
 
@@ -97,14 +98,17 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
                 "length": entry["length"],
                 "digest": bytes.fromhex(entry["digest"]),
                 "findings": entry["findings"] or None,
+                "learned": bool(entry["facts"].get("learnt")),
             }
             for entry in part
         }
         statement = dialect.insert(session, Content)
         lost = select(Object.state).where(Object.id == Content.object).scalar_subquery() != "live"
-        moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest")}
+        # What was learnt lies beside the sidecar: an object that has both is the better one.
+        better = statement.excluded.learned & ~Content.learned
+        moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest", "learned")}
         session.execute(
-            statement.on_conflict_do_update(index_elements=["hash", "recipe", "strength"], set_=moved, where=lost),
+            statement.on_conflict_do_update(index_elements=["hash", "recipe", "strength"], set_=moved, where=lost | better),
             list(unique.values()),
         )
         rows = session.execute(

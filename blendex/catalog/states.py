@@ -23,8 +23,9 @@ ORDER = (*RUNNING, "ready")
 ENDED = ("ready", "failed", "cancelled")
 # From where a build may come into each state.
 FROM = {
-    "planning": ("queued", "planning", "indexing", "publishing"),  # back to planning when sources changed
+    "planning": ("queued", "planning", "indexing", "packing", "publishing"),  # back to planning when sources changed
     "indexing": ("planning",),
+    "packing": ("planning", "indexing"),
     "publishing": ("planning", "indexing", "packing"),
     "ready": ("publishing",),
     "failed": RUNNING,
