@@ -17,14 +17,14 @@ from typing import Any
 
 from sqlalchemy.exc import OperationalError
 
-from blendex.builds import indexing, planning, publishing, reap
+from blendex.builds import indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
 from blendex.catalog import builds, states
 from blendex.catalog.models import Unit
 from blendex.runtime.budget import read_budget
 from blendex.runtime.slots import Call, Outcome, Runner
 
-ROOMS: dict[str, Any] = {"plan": planning, "index": indexing, "publish": publishing}
+ROOMS: dict[str, Any] = {"plan": planning, "index": indexing, "pack": packing, "publish": publishing}
 # What the parent itself and the page cache it works with need.
 RESERVE_BYTES = 256 * 2**20
 REAP_SECONDS = 5.0

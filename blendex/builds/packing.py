@@ -11,8 +11,7 @@ from sqlalchemy.orm import Session
 from blendex.blend.world import World
 from blendex.builds import packs
 from blendex.builds.attempts import attempt
-from blendex.builds.judge import Judged, ReplanError, judge, known_rows
-from blendex.builds.publishing import replan
+from blendex.builds.publishing import Judged, ReplanError, judge, replan, wanted_rows
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
 from blendex.catalog import blobs, builds, sources, states, units
@@ -62,9 +61,8 @@ def _want(session: Session, build: Build, judged: Judged, item: packs.Asked) -> 
     """
     if item.refusal is not None:
         return False
-    found = {number: known for number, known in known_rows(session, judged, sorted(item.rows())) if known is not None}
-    compat = build.options["compat"]
-    name = packs.digest(item, judged.rows, found, compat)
+    found = wanted_rows(session, judged, item)
+    name = packs.digest(item, judged.rows, found, build.options["compat"])
     known = catalog.known(session, [name]).get(name)
     if known is not None and (known.error is None or known.error["code"] == Code.PACK_REFUSED):
         return False
@@ -190,9 +188,7 @@ def _larger(session: Session, unit: Unit) -> None:
     if not states.end_unit(session, unit.id, unit.fence, "failed", {"cause": "memory"}):
         return
     payload = units.payload(unit)
-    new = units.create(
-        session, "pack", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost, attempts=1
-    )
+    new = units.create(session, "pack", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost, attempts=1)
     units.move_pending(session, unit.id, new, [(f"pack:{payload['digest']}", packs.RECIPE)])
     units.copy_subscriptions(session, unit.id, new, 0)
 

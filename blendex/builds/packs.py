@@ -93,12 +93,15 @@ def _against(leaf: dict[str, Any]) -> dict[str, Any] | None:
     if pack["remote"] is None:
         return None
     place = {"blend_file": leaf["file"], "blend_line": leaf["line"], "pointer": leaf["pointer"]}
-    return place | BlendexError(
-        Code.PACK_REFUSED,
-        "training reads no packed rows of manifests that lie in a store.",
-        file=pack["remote"],
-        next_step="Copy the manifests to a filesystem; the tars may stay where they are.",
-    ).as_dict()
+    return (
+        place
+        | BlendexError(
+            Code.PACK_REFUSED,
+            "training reads no packed rows of manifests that lie in a store.",
+            file=pack["remote"],
+            next_step="Copy the manifests to a filesystem; the tars may stay where they are.",
+        ).as_dict()
+    )
 
 
 def learnt_rows(datasets: list[dict[str, Any]], wanted: Iterable[int]) -> set[int]:

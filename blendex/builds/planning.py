@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from blendex.builds import packs
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
@@ -86,12 +87,17 @@ def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[st
     }
 
 
-def fresh(row: Row, known: sources.Known | None) -> bool:
+def fresh(row: Row, known: sources.Known | None, learnt: bool = False) -> bool:
     """True when the token proves that the content is the known one: no read is needed.
+
+    ``learnt`` asks besides that its records were decoded and its names kept, as a pack needs them: a source that was
+    read for somebody who wanted none is read once more.
 
     A token that was racy when it was stored proves nothing, now or later: the source is read again.
     """
-    return known is not None and known.has_content and known.token == row.token and not known.racy
+    if known is None or (learnt and not known.learned):
+        return False
+    return known.has_content and known.token == row.token and not known.racy
 
 
 def cut(rows: Sequence[Row], *, most_bytes: int, most_sources: int, parts: int) -> list[list[Row]]:
@@ -196,15 +202,23 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
         if build is None or build.state != "planning":
             return
         compat = build.options["compat"]
+        choice = packs.choose(plan["datasets"], build.options.get("packs", "none"), site.settings.pack_sources)
+        if choice.problem is not None:
+            plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
+        learnt = packs.learnt_rows(plan["datasets"], choice.wanted)
         members: list[tuple[str, str]] = []
         needed: list[Row] = []
         for rows in chunks_of(outcome):
             known = look_up(session, rows, compat)
-            needed += [row for row in rows if not fresh(row, known.get((row.address, row.recipe(compat))))]
+            for number, row in enumerate(rows, len(members)):
+                item = known.get((row.address, row.recipe(compat)))
+                if not fresh(row, item, number in learnt):
+                    needed.append(replace(row, learn=row.learn or number in learnt))
             members += [(row.kind, row.path) for row in rows]
         entry_failures = _entry_failures(plan["problems"])
         _store_datasets(session, build.id, plan, members)
         slim = {key: plan[key] for key in ("datasets", "derived", "warnings", "entries")}
+        slim["packing"] = choice.as_dict()
         values = {
             "plan": blobs.put_json(session, slim),
             "problems": blobs.put_json(session, plan["problems"]),

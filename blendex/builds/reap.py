@@ -39,7 +39,7 @@ def _move_on(session: Session, build: Build) -> None:
     if build.state in ("queued", "planning"):
         queue_plan(session, build.id)
         builds.wake(session, "plan")
-    elif build.state == "indexing":
+    elif build.state in ("indexing", "packing"):
         queue_publish_if_done(session, build)
     elif states.move_build(session, build.id, "planning", build.fence):
         queue_plan(session, build.id)

@@ -108,7 +108,9 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
         better = statement.excluded.learned & ~Content.learned
         moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest", "learned")}
         session.execute(
-            statement.on_conflict_do_update(index_elements=["hash", "recipe", "strength"], set_=moved, where=lost | better),
+            statement.on_conflict_do_update(
+                index_elements=["hash", "recipe", "strength"], set_=moved, where=lost | better
+            ),
             list(unique.values()),
         )
         rows = session.execute(

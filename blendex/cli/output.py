@@ -109,6 +109,11 @@ def build_result(build: dict[str, Any], as_json: bool) -> None:
             f"{', ' + str(len(build['excluded'])) + ' entries excluded' if build['excluded'] else ''}\n"
             f"ready blend: {build['blend']}\n"
         )
+        for item in build["packs"] or ():
+            for reason in item.get("reasons", ()):
+                sys.stderr.write(f"no pack of {item['dataset']}: {problem_line(reason)}\n")
+            if "file" in item:
+                sys.stderr.write(f"pack of {item['dataset']}: {item['file']}, {item['sources']} sources\n")
         _write(build["path"])
 
 
@@ -118,6 +123,16 @@ def _size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return ""
+
+
+def _packs(packs: list[dict[str, Any]]) -> str:
+    parts = [
+        f"{item['dataset']} ({item['sources']} sources)"
+        if "sources" in item
+        else f"not {item['dataset']}: {item['reasons'][0]['message']}"
+        for item in packs
+    ]
+    return "; ".join(parts)
 
 
 def plan_result(plan: dict[str, Any], as_json: bool) -> None:
@@ -133,6 +148,8 @@ def plan_result(plan: dict[str, Any], as_json: bool) -> None:
             ("bytes", _size(plan["bytes"])),
             ("reused", plan["reused"]),
             ("to read", f"{plan['requests']} sources, about {_size(plan['read_bytes'])}"),
+            ("packs", _packs(plan["packs"]) or "none"),
+            ("again", f"{plan['read_again']} known sources, for what packs need to know of their records"),
             ("inodes", plan["inodes"]),
             ("memory", f"at most {plan['memory_mb']} MiB"),
             ("minutes", f"about {plan['minutes']}"),

@@ -174,9 +174,7 @@ class _Routes:
         """Refuse a manifest with a row that is no JSON object."""
         facts = self._facts.of(source.object, source.offset)
         if not facts.get("learnt"):
-            raise refused(
-                "its rows have not been decoded.", source.path, "Post the blend again: it is read once more."
-            )
+            raise refused("its rows have not been decoded.", source.path, "Post the blend again: it is read once more.")
         if (bad := facts.get("bad_rows")) is not None:
             count, byte, row = bad
             error = refused(

@@ -189,7 +189,7 @@ def _packing(leaf: Leaf, row_of: dict[Source, int]) -> dict[str, Any]:
     remote = packing.remote
     return {
         "collections": [
-            [item.role, item.kind, item.spec, _runs(row_of[source] for source in item.sources if source in row_of)]
+            [item.role, item.kind, item.spec, runs_of(row_of[source] for source in item.sources if source in row_of)]
             for item in packing.collections
         ],
         "native": packing.native,
@@ -222,7 +222,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
     Returns:
         datasets (with their leaves; a leaf's sources are runs of row numbers, its roles and what of it goes into a
-        pack are runs in the order of the blend), derived (what derived sources are made from), problems, warnings, entries.
+        pack are runs in the order of the blend), derived (what derived sources are made from), problems, warnings,
+        entries.
         A problem has ``pointer`` (the entry it belongs to) and ``scope``: ``entry`` for the YAML, ``source``
         for a file it names.
     """
