@@ -164,7 +164,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
     with site.work.write() as session:
         error = outcome.error
         if error is not None and error["code"] == Code.OBJECT_DAMAGED:
-            _plan_again(session, unit, error)
+            _plan_again(site, session, unit, error)
         elif outcome.cause == "memory" and unit.attempts == 0:
             _larger(session, unit)
         elif unit.attempts + 1 < MOST_ATTEMPTS:
@@ -193,11 +193,12 @@ def _larger(session: Session, unit: Unit) -> None:
     units.copy_subscriptions(session, unit.id, new, 0)
 
 
-def _plan_again(session: Session, unit: Unit, error: dict[str, Any]) -> None:
+def _plan_again(site: Site, session: Session, unit: Unit, error: dict[str, Any]) -> None:
     """An object is damaged: its sources are read once more for every build that waits."""
     if not states.end_unit(session, unit.id, unit.fence, "done"):
         return
     units.withdraw(session, unit.id)
+    site.root.set_aside(error["file"])
     sources.lose_object(session, error["file"])
     for name in units.subscribers(session, unit.id):
         build = builds.get(session, name)

@@ -436,6 +436,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
         )
         if error["code"] == Code.OBJECT_DAMAGED:
             if states.end_unit(session, unit.id, unit.fence, "done"):
+                site.root.set_aside(error["file"])
                 sources.lose_object(session, error["file"])
                 replan(session, build, [])
         elif outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:

@@ -6,6 +6,7 @@ that can be seen is complete. Temporary names are random and created with O_EXCL
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -182,6 +183,11 @@ class Root:
         flush_folder(folder)
         os.unlink(private)
         return name
+
+    def set_aside(self, name: str) -> None:
+        """Take a damaged object out of the way: what is read once more may well have the same name."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.object(name), os.path.join(self.path, "trash", os.urandom(12).hex()))
 
     def discard(self, path: str) -> None:
         """Take a folder out of sight by one rename, then delete it; a crash leaves it in ``trash/`` only."""
