@@ -69,7 +69,9 @@ class Corpus:
             writer.commit(entry, os.urandom(records * 6))
             digest = blake3(data).hexdigest()
             self.packed.append(
-                Packed("jsonl", path, bundle, entry["offset"], entry["length"], digest, int(offsets[-1]))
+                Packed(
+                    "jsonl", path, bundle, entry["offset"], entry["length"], digest, int(offsets[-1]), entry["crc"], 1
+                )
             )
         if writer is not None:
             writer.finish()

@@ -94,7 +94,7 @@ def _payload(judged: Judged, item: packs.Asked, found: dict[int, Known]) -> dict
         "sources": [
             [
                 *judged.rows[number], found[number].object, found[number].offset, found[number].length,
-                found[number].digest, found[number].size,
+                found[number].digest, found[number].size, found[number].crc, found[number].learned,
             ]
             for number in place
         ],

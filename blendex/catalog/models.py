@@ -20,7 +20,6 @@ from sqlalchemy import (
     MetaData,
     String,
     UniqueConstraint,
-    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -152,8 +151,10 @@ class Content(Base):
     length: Mapped[int] = mapped_column(BigInteger)
     digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     findings: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
-    # Whether the object also says what the records are called, and that they decode
-    learned: Mapped[bool] = mapped_column(Boolean, default=False, server_default=false())
+    # 0: nothing; 1: the object also says what the records are called; 2: and that some are no JSON objects
+    learned: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    # CRC-32 of the sidecar: a pack holds the same one, so that what is copied into it is proven on the way
+    crc: Mapped[int | None] = mapped_column(BigInteger)
 
     __table_args__ = (UniqueConstraint("hash", "recipe", "strength"),)
 

@@ -35,7 +35,8 @@ class Known:
     length: int = 0
     mirror: str | None = None
     mirror_path: str | None = None
-    learned: bool = False
+    learned: int = 0
+    crc: int | None = None
 
 
 def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[Known]:
@@ -45,7 +46,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
         select(
             source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.content,
             content.c.strength, content.c.hash, content.c.size, content.c.records, content.c.findings,
-            content.c.digest, content.c.offset, content.c.length, content.c.learned,
+            content.c.digest, content.c.offset, content.c.length, content.c.learned, content.c.crc,
             item.c.name, item.c.state, mirror.c.key,
         )
         .select_from(
@@ -66,7 +67,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
                 strength=row.strength, content_hash=row.hash.hex(), size=row.size, records=row.records,
                 findings=tuple(row.findings or ()), digest=row.digest.hex(),
                 object=row.name, offset=row.offset, length=row.length,
-                mirror=row.key, mirror_path=row.path, learned=row.learned,
+                mirror=row.key, mirror_path=row.path, learned=row.learned, crc=row.crc,
             )  # fmt: skip
 
 
@@ -98,15 +99,16 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
                 "length": entry["length"],
                 "digest": bytes.fromhex(entry["digest"]),
                 "findings": entry["findings"] or None,
-                "learned": bool(entry["facts"].get("learnt")),
+                "learned": (1 + ("bad_rows" in entry["facts"])) if entry["facts"].get("learnt") else 0,
+                "crc": entry.get("crc"),
             }
             for entry in part
         }
         statement = dialect.insert(session, Content)
         lost = select(Object.state).where(Object.id == Content.object).scalar_subquery() != "live"
         # What was learnt lies beside the sidecar: an object that has both is the better one.
-        better = statement.excluded.learned & ~Content.learned
-        moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest", "learned")}
+        better = statement.excluded.learned > Content.learned
+        moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest", "learned", "crc")}
         session.execute(
             statement.on_conflict_do_update(
                 index_elements=["hash", "recipe", "strength"], set_=moved, where=lost | better

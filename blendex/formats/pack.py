@@ -17,8 +17,9 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ OFFSETS, PATHS, ARRAY = 0, 1, 2
 """What a collection and its segments hold; the flags of both."""
 SIZE_KNOWN = 1
 """Flag in the metadata of a segment without offsets: its payload is the size of the source."""
+_U64 = struct.Struct("<Q")
 SKIPPED = 0xFFFF_FFFF
 """In a route: this row is never drawn. Ordinals and positions stay below."""
 
@@ -115,19 +117,23 @@ class Collection:
         return collection_key(self.role, self.kind, self.spec)
 
 
-def layout_hash(collections: Iterable[tuple[bytes, int, Sequence[bytes] | Sequence[int]]]) -> bytes:
-    """What tells two packs apart whatever their offsets are (lhotse ``index_pack_layout_hash``).
+def add_layout(digest: Any, key: bytes, holds: int, count: int, shards: Iterable[bytes] | Iterable[int]) -> None:
+    """Add one collection to a layout hash, which tells two packs apart whatever their offsets are
+    (lhotse ``index_pack_layout_hash``).
 
     Args:
-        collections: (key, what it holds, paths or, for an array, numbers per shard) each.
+        digest: a SHA-256 on its way, over the collections before.
+        key: of the collection.
+        holds: what it holds.
+        count: its shards.
+        shards: the path of each; for an array, its numbers.
     """
-    digest = hashlib.sha256()
-    for key, holds, shards in collections:
-        digest.update(key)
-        digest.update(struct.pack("<BQ", {OFFSETS: 1, PATHS: 0, ARRAY: 2}[holds], len(shards)))
-        for shard in shards:
-            digest.update(struct.pack("<Q", shard) if isinstance(shard, int) else struct.pack("<Q", len(shard)) + shard)
-    return digest.digest()
+    digest.update(key)
+    digest.update(struct.pack("<BQ", {OFFSETS: 1, PATHS: 0, ARRAY: 2}[holds], count))
+    pack = _U64.pack
+    several: Iterator[bytes | int] = iter(shards)
+    while part := list(islice(several, 4096)):
+        digest.update(b"".join(pack(shard) if isinstance(shard, int) else pack(len(shard)) + shard for shard in part))
 
 
 class Strings:
@@ -135,15 +141,27 @@ class Strings:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self._places: dict[bytes, int] = {}
+        self._places: dict[str, int] = {}
 
-    def add(self, text: bytes) -> int:
-        """Where ``text`` lies in the table."""
-        place = self._places.get(text)
-        if place is None:
-            place = self._places[text] = len(self.data)
-            self.data += text
-        return place
+    def add(self, text: str) -> tuple[int, int]:
+        """Where ``text`` lies in the table, and its length."""
+        data = encoded(text)
+        place = self._places.setdefault(text, len(self.data))
+        if place == len(self.data):
+            self.data += data
+        return place, len(data)
+
+    def add_all(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Where each of ``texts`` lies, and their lengths."""
+        if len(set(texts)) == len(texts) and self._places.keys().isdisjoint(texts) and "" not in texts:
+            data = list(map(encoded, texts))
+            lengths = list(map(len, data))
+            places = list(accumulate(lengths, initial=len(self.data)))[:-1]
+            self.data += b"".join(data)
+            self._places.update(zip(texts, places, strict=True))
+            return places, lengths
+        pairs = list(map(self.add, texts))
+        return [place for place, _ in pairs], [length for _, length in pairs]
 
 
 def encoded(path: str) -> bytes:

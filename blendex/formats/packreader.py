@@ -7,6 +7,7 @@ offsets that never decrease, and the layout hash computed anew.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from bisect import bisect_right
@@ -29,7 +30,7 @@ from blendex.formats.pack import (
     SEQUENCE,
     SIZE_KNOWN,
     VERSIONS,
-    layout_hash,
+    add_layout,
 )
 
 PIECE = 4 << 20
@@ -339,12 +340,12 @@ def verify(pack: PackReader) -> None:
 
 def computed_layout(pack: PackReader) -> str:
     """The layout hash of what a pack holds, in hex."""
-    described: list[tuple[bytes, int, Sequence[bytes] | Sequence[int]]] = []
+    digest = hashlib.sha256()
     for key, collection in pack.collections.items():
+        shards = range(collection.shards)
         if collection.holds == ARRAY:
-            counts = [int(pack.table[collection.segment(shard)]["items"]) for shard in range(collection.shards)]
-            described.append((key, ARRAY, counts))
+            counts = (int(pack.table[collection.segment(shard)]["items"]) for shard in shards)
+            add_layout(digest, key, ARRAY, len(shards), counts)
         else:
-            paths = [collection.path(shard).encode() for shard in range(collection.shards)]
-            described.append((key, collection.holds, paths))
-    return layout_hash(described).hex()
+            add_layout(digest, key, collection.holds, len(shards), (collection.path(at).encode() for at in shards))
+    return digest.hexdigest()

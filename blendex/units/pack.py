@@ -13,8 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from blake3 import blake3
@@ -22,19 +21,18 @@ from blake3 import blake3
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import Origin, files_of
 from blendex.formats.learned import MAX_RECORDS, Members, Rows, members_of, rows_of
-from blendex.formats.pack import ARRAY, Collection, refused
-from blendex.formats.packwriter import PackWriter
+from blendex.formats.pack import Collection, refused
+from blendex.formats.packwriter import ChecksumError, PackWriter
 from blendex.formats.routes import Tar, ordinals, positions, route_collections, shard_positions
 from blendex.storage.root import Root
 from blendex.units.facts import Facts
 
-WINDOW = 1 << 20
+WINDOW = 1 << 19
 OPEN_OBJECTS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """One source: where its sidecar lies."""
+class Packed(NamedTuple):
+    """One source: where its sidecar lies, and how it is proven."""
 
     kind: str
     path: str
@@ -43,6 +41,8 @@ class Packed:
     length: int
     digest: str
     size: int
+    crc: int | None
+    learned: int
 
 
 class Bundles:
@@ -92,20 +92,15 @@ class Bundles:
 def _run_of(sources: list[Packed], first: int) -> int:
     """The end of the run of sources from ``first`` on that one window of their bundle holds."""
     start = sources[first]
-    reach = start.offset + start.length
-    end = first + 1
-    while end < len(sources):
+    name, reach, most = start.object, start.offset + start.length, start.offset + WINDOW
+    for end in range(first + 1, len(sources)):
         item = sources[end]
-        if (
-            item.object != start.object
-            or item.offset < reach
-            or item.offset + item.length - start.offset > WINDOW
-            or item.kind != start.kind
-        ):
-            break
+        if item.object != name or item.offset < reach:
+            return end
         reach = item.offset + item.length
-        end += 1
-    return end
+        if reach > most:
+            return end
+    return len(sources)
 
 
 def give_sidecars(writer: PackWriter, sources: list[Packed], bundles: Bundles) -> None:
@@ -125,21 +120,32 @@ def give_sidecars(writer: PackWriter, sources: list[Packed], bundles: Bundles) -
         first, last = sources[at], sources[end - 1]
         if end == at + 1 and first.length > WINDOW:
             _give_large(writer, first, bundles)
-            at = end
-            continue
-        start = first.offset
-        window = memoryview(bundles.read(first.object, start, last.offset + last.length - start))
-        for item in sources[at:end]:
-            data = window[item.offset - start : item.offset - start + item.length]
-            if blake3(data).hexdigest() != item.digest:
-                raise bundles.damaged(item.object, f"holds other bytes at {item.offset} than were written")
-            if item.kind == "wds_tar_v2":
-                data = memoryview(files_of(item.kind, bytes(data), Origin(item.path, item.size, 0))[0])
-            room = writer.room(len(data))
-            assert room is not None  # a window is smaller than the buffer
-            room[:] = data
-            writer.take(len(data), item.size)
+        else:
+            start = first.offset
+            window = memoryview(bundles.read(first.object, start, last.offset + last.length - start))
+            _give_window(writer, sources[at:end], window, bundles)
         at = end
+
+
+def _give_window(writer: PackWriter, sources: list[Packed], window: memoryview, bundles: Bundles) -> None:
+    """Sidecars that lie in one window; what has a CRC-32 is proven by it when the pack is checked, the rest here."""
+    start = sources[0].offset
+    parts: list[bytes | memoryview] = []
+    crcs: list[int | None] = []
+    for kind, path, name, offset, length, digest, size, known, _ in sources:
+        crc = None if kind == "wds_tar_v2" else known
+        data: bytes | memoryview = window[offset - start : offset - start + length]
+        if crc is None:
+            if blake3(data).hexdigest() != digest:
+                raise bundles.damaged(name, f"holds other bytes at {offset} than were written")
+            data = files_of(kind, bytes(data), Origin(path, size, 0))[0]
+        parts.append(data)
+        crcs.append(crc)
+    lengths = [len(part) for part in parts]
+    room = writer.room(sum(lengths))
+    assert room is not None  # a window is smaller than the buffer
+    room[:] = b"".join(parts)
+    writer.take_all(lengths, [item.size for item in sources], crcs)
 
 
 def _give_large(writer: PackWriter, item: Packed, bundles: Bundles) -> None:
@@ -245,15 +251,15 @@ def _write(root: Root, private: str, job: str, report: Callable[[dict[str, Any]]
     head, sources = _read_job(job)
     routes = _Routes(root, sources)
     for source in sources:
-        if source.kind == "jsonl":
+        if source.kind == "jsonl" and source.learned != 1:
             routes.check_rows(source)
     pairs = [[head["collections"][place][3] for place in pair] for pair in head["natives"]]
     descriptor = os.open(private, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o444)
     bundles = Bundles(root.object)
+    by_path = {source.path: source for source in sources}
     try:
         writer = PackWriter(descriptor, _collections(head, sources))
-        by_path = {source.path: source for source in sources}
-        give_sidecars(writer, [by_path[path] for path, holds in writer.paths if holds != ARRAY], bundles)
+        give_sidecars(writer, [by_path[path] for path in writer.paths if path], bundles)
         for manifests, tars in pairs:
             report({"in_hand": sources[manifests[0]].path})
             for data in routes.arrays(manifests, tars):
@@ -263,6 +269,9 @@ def _write(root: Root, private: str, job: str, report: Callable[[dict[str, Any]]
         digest = hashlib.sha256()
         for start in range(0, written.size, 1 << 22):
             digest.update(os.pread(descriptor, 1 << 22, start))
+    except ChecksumError as error:
+        path = writer.paths[error.segment]
+        raise bundles.damaged(by_path[path].object, f"holds another sidecar of {path} than was written") from None
     finally:
         os.close(descriptor)
         bundles.close()
@@ -280,7 +289,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     Args:
         arguments: root, attempt (names private files), job: a file whose first line is {"collections": [[role, kind,
             spec, places of sources], …], "natives": [[place of manifests, of tars], …]}, then a line per source:
-            [kind, path, object, offset, length, digest, size].
+            [kind, path, object, offset, length, digest, size, crc, learned].
         report: gets {"in_hand": path} now and then.
 
     Returns:

@@ -24,7 +24,8 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("digest", name=op.f("pk_packs")),
     )
     with op.batch_alter_table("contents", schema=None) as batch_op:
-        batch_op.add_column(sa.Column("learned", sa.Boolean(), server_default=sa.false(), nullable=False))
+        batch_op.add_column(sa.Column("learned", sa.Integer(), server_default="0", nullable=False))
+        batch_op.add_column(sa.Column("crc", sa.BigInteger(), nullable=True))
     with op.batch_alter_table("builds", schema=None) as batch_op:
         batch_op.add_column(sa.Column("packs", sa.JSON(none_as_null=True), nullable=True))
 
@@ -34,5 +35,6 @@ def downgrade() -> None:
     with op.batch_alter_table("builds", schema=None) as batch_op:
         batch_op.drop_column("packs")
     with op.batch_alter_table("contents", schema=None) as batch_op:
+        batch_op.drop_column("crc")
         batch_op.drop_column("learned")
     op.drop_table("packs")
