@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -18,6 +19,13 @@ class Settings(BaseSettings):
     database_url: str | None = Field(
         None,
         description="SQLAlchemy URL of the catalog; unset: SQLite inside the root, or in a local state folder.",
+    )
+    migrate: bool = Field(
+        True,
+        description="Migrate the catalog at the start. Off: wait for `blendex migrate`, run by somebody else.",
+    )
+    broker_url: SecretStr | None = Field(
+        None, description="Redis of the workers, redis://…; unset: the embedded form, workers in the process itself."
     )
     allowed_roots: tuple[str, ...] = Field(
         (), description="Folders the service may read sources in. Empty: the folder it was started in."
@@ -36,6 +44,18 @@ class Settings(BaseSettings):
     unit_seconds: float = Field(6 * 3600.0, gt=0, description="Deadline of one unit, in seconds.")
     lease_seconds: float = Field(30.0, gt=0, description="How long a claim is good without a renewal.")
     poll_seconds: float = Field(1.0, gt=0, description="How often an idle worker looks for work.")
+    classes: tuple[str, ...] = Field(("plan", "index", "pack", "publish"), description="Work that a worker claims.")
+    budget_mb: int | None = Field(
+        None, ge=64, description="Memory of a worker's children together, in MiB; unset: what the cgroup or host has."
+    )
+    drain_seconds: float = Field(
+        25.0, ge=0, description="How long a worker that is told to end lets units end before it hands them back."
+    )
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="Port of a worker's /metrics; unset: none. The API serves its own."
+    )
+    log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else JSON.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="The least level logged.")
     stat_threads: int = Field(8, ge=1, le=128, description="Threads that stat sources while planning.")
     max_submission_bytes: int = Field(64 * 2**20, ge=1024, description="Largest body of a submission.")
     max_sources: int = Field(2_000_000, ge=1, description="Most sources one blend may name.")
@@ -43,6 +63,13 @@ class Settings(BaseSettings):
         default_factory=lambda: Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "blendex",
         description="Where SQLite goes when the root is on a network filesystem.",
     )
+
+    @field_validator("classes")
+    @classmethod
+    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or (unknown := set(value) - {"plan", "index", "pack", "publish"}):
+            raise ValueError(f"classes of work are plan, index and publish, not {sorted(unknown) if value else 'none'}")
+        return value
 
     @field_validator("root", "state_dir")
     @classmethod

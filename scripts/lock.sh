@@ -25,8 +25,10 @@ compile() {
         --output-file "$out" "$@"
 }
 
-compile requirements/dev.txt pyproject.toml --extra serve --group dev "$@"
+compile requirements/dev.txt pyproject.toml --extra all --group dev "$@"
 compile requirements/serve.txt pyproject.toml --extra serve --group build \
+    --constraints requirements/dev.txt "$@"
+compile requirements/cluster.txt pyproject.toml --extra all --group build \
     --constraints requirements/dev.txt "$@"
 compile requirements/base.txt pyproject.toml --constraints requirements/dev.txt "$@"
 "$python" scripts/lock_check.py

@@ -21,7 +21,8 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 #: file -> (extras, dependency groups) it must answer beside the project's own dependencies; the largest first
 FILES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "dev.txt": (("serve",), ("dev",)),
+    "dev.txt": (("serve", "postgres", "workers"), ("dev",)),
+    "cluster.txt": (("serve", "postgres", "workers"), ("build",)),
     "serve.txt": (("serve",), ("build",)),
     "base.txt": ((), ()),
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
+import time
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -10,9 +13,15 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from blendex.errors import BlendexError, Code
+from blendex.observability import logs, metrics
 from service.problems import internal, reply
 
 logger = logging.getLogger("blendex.service")
+access = logs.get_logger("blendex.access")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# Methods that are words of HTTP; any other one would be a label of the caller's making.
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # data: is for the icons inside swagger-ui.css; scripts and styles come from us alone.
@@ -33,6 +42,12 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        number = _request_id(Headers(scope=scope).get("x-request-id"))
+        with logs.bound(request=number):
+            await self._answer(scope, receive, send, number)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, number: str) -> None:
+        began = time.monotonic()
         head = scope["method"] == "HEAD"
         if head:
             scope = {**scope, "method": "GET"}
@@ -42,7 +57,10 @@ class Edge:
             nonlocal started, ended
             if message["type"] == "http.response.start":
                 started = True
-                _dress(MutableHeaders(scope=message), scope["path"])
+                headers = MutableHeaders(scope=message)
+                _dress(headers, scope["path"])
+                headers["X-Request-Id"] = number
+                _note(scope, "HEAD" if head else scope["method"], message["status"], time.monotonic() - began)
                 await send(message)
             elif not head:
                 await send(message)
@@ -64,6 +82,22 @@ class Edge:
             logger.exception("internal error: %s %s", scope["method"], scope["path"])
             if not started:
                 await internal(request)(scope, receive, dressed)
+
+
+def _request_id(given: str | None) -> str:
+    """The caller's own number, if it may stand in a header and a log line; else a new one."""
+    return given if given is not None and REQUEST_ID.fullmatch(given) else os.urandom(8).hex()
+
+
+def _note(scope: Scope, method: str, status: int, seconds: float) -> None:
+    """Count an answer, by the route it matched: what callers write into addresses is no label."""
+    route = getattr(scope.get("route"), "path", "none")
+    method = method if method in METHODS else "other"
+    metrics.REQUESTS.labels(method, route, str(status)).inc()
+    metrics.REQUEST_SECONDS.labels(method, route).observe(seconds)
+    quiet = route in ("/healthz", "/readyz", "/metrics")
+    log = access.debug if quiet else access.info
+    log("answered", method=method, route=route, status=status, milliseconds=round(seconds * 1000, 1))
 
 
 def _dress(headers: MutableHeaders, path: str) -> None:

@@ -8,16 +8,61 @@ from pathlib import Path
 import pytest
 
 from blendex.builds.site import Site
-from tests.support import corpus
+from tests.support import corpus, services
+
+DIALECTS = ("sqlite", "postgres")
+
+
+@pytest.fixture(scope="session")
+def databases() -> Iterator[services.Databases]:
+    """One PostgreSQL per session."""
+    with services.databases() as maker:
+        yield maker
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> str:
+    """The catalog is the same on both."""
+    return str(request.param)
 
 
 @pytest.fixture
-def open_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
+def database_url(dialect: str, request: pytest.FixtureRequest) -> Iterator[Callable[[Path], str | None]]:
+    """The catalog's URL for a root, always the same; None for SQLite inside the root."""
+    made: dict[Path, str] = {}
+    if dialect == "sqlite":
+        yield lambda root: None
+        return
+    maker: services.Databases = request.getfixturevalue("databases")
+
+    def url(root: Path) -> str:
+        if root not in made:
+            made[root] = maker.make()
+        return made[root]
+
+    yield url
+    maker.drop_all()
+
+
+@pytest.fixture
+def catalog(database_url: Callable[[Path], str | None]) -> Callable[[Path], dict[str, str]]:
+    """The environment in which another process finds the catalog of a root."""
+
+    def environment(root: Path) -> dict[str, str]:
+        url = database_url(root)
+        return {} if url is None else {"BLENDEX_DATABASE_URL": url}
+
+    return environment
+
+
+@pytest.fixture
+def open_site(tmp_path: Path, database_url: Callable[[Path], str | None]) -> Iterator[Callable[..., Site]]:
     """Opens sites on roots under the test's folder; closes them at the end."""
     opened: list[Site] = []
 
     def make(root: Path | None = None, **values: object) -> Site:
-        site = corpus.site(root or tmp_path / "root", **values)
+        root = root or tmp_path / "root"
+        site = corpus.site(root, **({"database_url": database_url(root)} | values))
         opened.append(site)
         return site
 

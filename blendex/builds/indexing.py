@@ -33,11 +33,11 @@ CAUSES = {
 }
 
 
-def call(site: Site, session: Session, unit: Unit) -> Call:
+def prepare(site: Site, unit: Unit) -> Call:
     """The call of an index unit."""
     payload = units.payload(unit)
     if "derive" in payload:
-        return _derive(site, session, unit, payload)
+        return _derive(site, unit, payload)
     arguments = {
         "root": site.root.path,
         "roots": list(site.roots),
@@ -48,17 +48,18 @@ def call(site: Site, session: Session, unit: Unit) -> Call:
     return Call("blendex.units.index:run", arguments, unit.memory, site.settings.unit_seconds)
 
 
-def _derive(site: Site, session: Session, unit: Unit, payload: dict[str, Any]) -> Call:
+def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
     """The call of a unit that makes a source from others: with what the catalog knows of these now."""
     spec, compat = payload["derive"], payload["compat"]
     inputs = []
-    for kind, path, address, _ in spec["inputs"]:
-        known = next(sources.known(session, recipe(kind, compat), [address]), None)
-        item = {"kind": kind, "path": path, "address": address}
-        if known is None or known.error is not None or not known.has_content:
-            inputs.append(item | {"error": (known.error if known else None) or {}})
-        else:
-            inputs.append(item | {"content_hash": known.content_hash})
+    with site.work.read() as session:
+        for kind, path, address, _ in spec["inputs"]:
+            known = next(sources.known(session, recipe(kind, compat), [address]), None)
+            item = {"kind": kind, "path": path, "address": address}
+            if known is None or known.error is not None or not known.has_content:
+                inputs.append(item | {"error": (known.error if known else None) or {}})
+            else:
+                inputs.append(item | {"content_hash": known.content_hash})
     arguments = {
         "root": site.root.path,
         "roots": list(site.roots),
@@ -75,8 +76,8 @@ def _recipe(item: list[Any], compat: str) -> str:
     return recipe(item[0], compat, item[4])
 
 
-def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
-    """Take over the bundle of a unit, and let go on whoever waited for nothing else."""
+def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
+    """Take over the bundle of a unit, and let go on whoever waited for nothing else; False when the lease was lost."""
     assert outcome.result is not None
     result = outcome.result
     payload = units.payload(unit)
@@ -84,58 +85,56 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
     failures = [item | {"recipe": names[item["kind"], item["address"]]} for item in result["failures"]]
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
-            return
+            return False
         units.withdraw(session, unit.id)
         if result["object"] is not None:
             object_id = sources.add_object(session, result["object"], result["size"])
             sources.record(session, object_id, result["entries"])
         sources.record_failures(session, failures)
-        _credit(session, unit.build, result["figures"]["opens"])
-        _release(session, unit.id)
+        _release(session, unit, opened=result["figures"]["opens"])
+    return True
 
 
-def _credit(session: Session, build: str, opened: int) -> None:
-    states.touch_build(session, build, opened=Build.opened + opened)
+def _release(session: Session, unit: Unit, *, opened: int = 0) -> None:
+    """Tell the builds that waited for a unit that it ended; what it read is credited to the one that asked first.
 
-
-def _release(session: Session, unit: int) -> None:
-    """Tell the builds that waited for a unit that it ended."""
-    for name in units.subscribers(session, unit):
-        build = builds.get(session, name)
-        if build is not None:
-            states.touch_build(session, name)
+    Each build's row is locked by that, one after another in the order of their ids, before it is asked what the build
+    still waits for: of two units that end together the second sees that the first did.
+    """
+    waiting = set(units.subscribers(session, unit.id))
+    for name in sorted(waiting | {unit.build}):
+        states.touch_build(session, name, **({"opened": Build.opened + opened} if name == unit.build else {}))
+        if name in waiting and (build := builds.get(session, name)) is not None:
             queue_publish_if_done(session, build)
 
 
-def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
-    """A child died, or could not do its unit at all."""
+def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
+    """A child died, or could not do its unit at all; False when the lease was lost."""
     payload = units.payload(unit)
     with site.work.write() as session:
         if outcome.cause == "error":
             assert outcome.error is not None
             if unit.attempts + 1 < MOST_ATTEMPTS:
-                states.hand_back(session, unit.id, unit.fence, count=True)
-            else:
-                _give_up(session, unit, payload, payload["sources"], outcome.error)
-            return
+                return states.hand_back(session, unit.id, unit.fence, count=True)
+            return _give_up(session, unit, payload, payload["sources"], outcome.error)
         suspects = [item for item in payload["sources"] if item[1] == outcome.in_hand]
         if not suspects:
             if unit.attempts + 1 < MOST_ATTEMPTS:
-                states.hand_back(session, unit.id, unit.fence, count=True)
-            else:
-                _give_up(session, unit, payload, payload["sources"], _cause(outcome.cause, None))
-        elif len(payload["sources"]) > 1:
-            _isolate(session, unit, payload, suspects[0])
-        elif unit.attempts == 0:
+                return states.hand_back(session, unit.id, unit.fence, count=True)
+            return _give_up(session, unit, payload, payload["sources"], _cause(outcome.cause, None))
+        if len(payload["sources"]) > 1:
+            return _isolate(session, unit, payload, suspects[0])
+        if unit.attempts == 0:
             # Alone from the start: once more, larger.
             if not states.end_unit(session, unit.id, unit.fence, "failed", {"cause": outcome.cause}):
-                return
+                return False
             new = units.create(
-                session, "index", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost, attempts=1
-            )
+                session, "index", unit.build, payload,
+                memory=unit.memory * LARGER, cost=unit.cost, turn=unit.turn, attempts=1,
+            )  # fmt: skip
             _hand_over(session, unit, new, payload, payload["sources"])
-        else:
-            _give_up(session, unit, payload, suspects, _cause(outcome.cause, outcome.in_hand))
+            return True
+        return _give_up(session, unit, payload, suspects, _cause(outcome.cause, outcome.in_hand))
 
 
 def _cause(cause: str, path: str | None) -> dict[str, Any]:
@@ -149,10 +148,10 @@ def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], 
     units.copy_subscriptions(session, unit.id, new, len(items))
 
 
-def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: list[Any]) -> None:
+def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: list[Any]) -> bool:
     """Only the source in hand is tried again alone, larger, once; the others go back as they were."""
     if not states.end_unit(session, unit.id, unit.fence, "failed", {"in_hand": suspect[1]}):
-        return
+        return False
     others = [item for item in payload["sources"] if item != suspect]
     for items, memory, attempts in (([suspect], unit.memory * LARGER, 1), (others, unit.memory, 0)):
         new = units.create(
@@ -162,16 +161,18 @@ def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: lis
             payload | {"sources": items},
             memory=memory,
             cost=unit.cost * len(items) // len(payload["sources"]),
+            turn=unit.turn,
             attempts=attempts,
         )
         _hand_over(session, unit, new, payload, items)
+    return True
 
 
 def _give_up(
     session: Session, unit: Unit, payload: dict[str, Any], items: list[list[Any]], error: dict[str, Any]
-) -> None:
+) -> bool:
     if not states.end_unit(session, unit.id, unit.fence, "failed", error):
-        return
+        return False
     units.withdraw(session, unit.id)
     sources.record_failures(
         session,
@@ -180,4 +181,5 @@ def _give_up(
             for item in items
         ],
     )
-    _release(session, unit.id)
+    _release(session, unit)
+    return True

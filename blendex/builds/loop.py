@@ -2,33 +2,61 @@
 
 The same loop is the embedded form, ``blendex build`` and a worker's heart. It polls, so a lost wake-up costs a
 second and nothing else. Leases are renewed by a thread of their own: taking over a large plan may take seconds.
+
+The database may go away at any point and come back. Claiming, renewing and reaping are tried again; an outcome is kept
+and told when the database answers, and its fence says whether it still counts. A lease that nobody renewed
+meanwhile runs out, and whoever is first claims the unit.
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import random
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
-
-from sqlalchemy.exc import OperationalError
 
 from blendex.builds import indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
-from blendex.catalog import builds, states
+from blendex.catalog import builds, dialect, states, workers
 from blendex.catalog.models import Unit
+from blendex.errors import BlendexError, Code
+from blendex.observability import logs, metrics
 from blendex.runtime.budget import read_budget
 from blendex.runtime.slots import Call, Outcome, Runner
+from blendex.version import __version__
 
 ROOMS: dict[str, Any] = {"plan": planning, "index": indexing, "pack": packing, "publish": publishing}
 # What the parent itself and the page cache it works with need.
 RESERVE_BYTES = 256 * 2**20
 REAP_SECONDS = 5.0
-NOBODY = 0  # the ticket of an outcome that only ends a wait; real ones begin at 1
+# Between two tries to reach a database that is away.
+AWAY_FIRST, AWAY_MOST = 0.1, 2.0
+# A unit whose worker was lost with it this often is not given to another one.
+MOST_LOSSES = 5
+WAKE = Outcome(0, "wake")  # tickets begin at 1
+
+# A lost lease may come back as another one, of the same unit, while the first attempt is still under way.
+Key = tuple[int, int]  # unit, fence
+
+logger = logs.get_logger("blendex.worker")
+
+
+@dataclass(slots=True)
+class _Held:
+    """A unit that this loop holds a lease of."""
+
+    unit: Unit
+    since: float
+    ticket: int | None = None
+    lost: bool = False
+    ending: bool = False  # its outcome is being told: that it is not leased any more is as it should be
 
 
 class ClaimLoop:
@@ -38,111 +66,333 @@ class ClaimLoop:
         site: root and catalog.
         runner: slots that run the functions of ``blendex.units``.
         idle: called between claims; returning True ends the loop.
+        classes: the work to claim.
+        budget: bytes of memory that all units together may be predicted to take; None: what there is.
+        threads: threads that prepare calls and take over outcomes, so that a large plan or publication keeps nothing
+            else waiting. 0 does it in the loop's own thread, one after another.
+        relay: told after transactions that may have left wake-ups in the outbox; None: this loop is the only one
+            that could be woken, and needs no telling.
     """
 
-    def __init__(self, site: Site, runner: Runner, idle: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        site: Site,
+        runner: Runner,
+        idle: Callable[[], bool] = lambda: False,
+        *,
+        classes: Sequence[str] = states.CLASSES,
+        budget: int | None = None,
+        threads: int = 0,
+        relay: Callable[[], None] | None = None,
+    ) -> None:
         self.site = site
         self.runner = runner
         self.worker = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._idle = idle
-        self._held: dict[int, Unit] = {}
+        self._classes = tuple(classes)
+        self._budget = budget
+        self._relay = relay
+        self._pool = ThreadPoolExecutor(threads, "blendex-errand") if threads else None
+        self._errands: set[Future[None]] = set()
+        self._held: dict[Key, _Held] = {}
+        self._tickets: dict[int, Key] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._reaped = -REAP_SECONDS
+        self._deadline = 0.0
+        self._ended = threading.Event()
+        self._wake = threading.Event()
+        self._reaped = time.monotonic() - REAP_SECONDS
+        self._pause = AWAY_FIRST
+        self.polled = time.monotonic()  # when the catalog answered last, for probes
 
-    def stop(self) -> None:
-        """End soon: what runs is handed back."""
+    def stop(self, drain_seconds: float = 0.0) -> None:
+        """Claim nothing more and end: as soon as what runs has ended, or after ``drain_seconds`` handing it back."""
+        self._deadline = time.monotonic() + drain_seconds
         self._stop.set()
         self.wake()
 
     def wake(self) -> None:
-        """There may be work: do not wait for the next poll."""
-        self.runner.outcomes.put(Outcome(NOBODY, "wake"))
+        """There may be work."""
+        if not self._wake.is_set():
+            self._wake.set()
+            self.runner.outcomes.put(WAKE)
 
     def run(self) -> None:
         """Work until ``stop`` or until ``idle`` says so."""
-        heart = threading.Thread(target=self._beat, name="blendex-leases", daemon=True)
+        self._patiently(lambda: self._beat("working"))
+        heart = threading.Thread(target=self._renew, name="blendex-leases", daemon=True)
         heart.start()
         try:
-            while not self._stop.is_set() and not self._idle():
-                self._reap()
-                claimed = self._claim()
+            while not self._stop.is_set() and not self._patiently(self._idle):
+                self._wake.clear()
+                claimed = self._patiently(self._turn)
                 self._take_outcomes(wait=not claimed)
+            while self._stop.is_set() and self._any_held() and time.monotonic() < self._deadline:
+                self._take_outcomes(wait=True)
         finally:
             self._stop.set()
             self.runner.close()
             self._take_outcomes(wait=False)
+            if self._pool is not None:
+                self._pool.shutdown()
+                self._take_outcomes(wait=False)
+            self._ended.set()
             heart.join()
+            self._patiently(self._leave)
 
-    def _beat(self) -> None:
-        while not self._stop.wait(self.site.settings.lease_seconds / 3):
+    def _any_held(self) -> bool:
+        with self._lock:
+            return bool(self._held)
+
+    def _patiently(self, action: Callable[[], Any]) -> Any:
+        """What ``action`` returns; None when the database did not answer, after a pause that grows."""
+        try:
+            result = action()
+        except dialect.AWAY as error:
+            metrics.DATABASE_AWAY.inc()
+            logger.warning("database_away", error=type(error).__name__)
+            if not self._stop.is_set():
+                self._stop.wait(self._pause * random.uniform(0.5, 1))  # noqa: S311
+            self._pause = min(self._pause * 2, AWAY_MOST)
+            return None
+        self._pause = AWAY_FIRST
+        self.polled = time.monotonic()
+        return result
+
+    def _renew(self) -> None:
+        """The heart: renews all leases in one statement, tells that this worker is there, stops what was lost."""
+        pause = every = self.site.settings.lease_seconds / 3
+        while not self._ended.wait(pause):
+            pause = every
             try:
-                with self.site.work.write() as session:
-                    held = states.renew_leases(session, self.worker, self.site.settings.lease_seconds)
-            except OperationalError:
-                continue  # the database is away: the next beat tries again, the fence decides
+                asked, held = self._beat("draining" if self._stop.is_set() else "working")
+            except dialect.AWAY:
+                pause = min(every, AWAY_MOST)  # the sooner the better; the fence decides
+                continue
             with self._lock:
-                lost = [ticket for ticket, unit in self._held.items() if (unit.id, unit.fence) not in held]
-            for ticket in lost:
-                self.runner.cancel(ticket)
+                lost = [
+                    item
+                    for key in asked - held
+                    if (item := self._held.get(key)) is not None and not item.lost and not item.ending
+                ]
+                for item in lost:
+                    item.lost = True
+            for item in lost:
+                if item.ticket is None:
+                    continue  # it was never begun, and will not be
+                metrics.LEASES_LOST.inc()
+                logger.warning("lease_lost", unit=item.unit.id, build=item.unit.build)
+                self.runner.cancel(item.ticket)
 
-    def _reap(self) -> None:
-        now = time.monotonic()
-        if now - self._reaped >= REAP_SECONDS:
-            self._reaped = now
-            reap.reap(self.site)
+    def _beat(self, state: str) -> tuple[set[Key], set[Key]]:
+        """Renew and tell; the leases that were asked for, and of them those that this worker has."""
+        settings = self.site.settings
+        with self._lock:
+            units = [item.unit for item in self._held.values()]
+            asked = set(self._held)
+        budget = self._limit()
+        taken = sum(unit.memory for unit in units)
+        metrics.SLOTS.set(self.runner.count)
+        metrics.SLOTS_BUSY.set(len(units))
+        metrics.MEMORY_BUDGET.set(budget)
+        metrics.MEMORY_TAKEN.set(taken)
+        with self.site.work.write() as session:
+            held: set[Key] = set()
+            if units:
+                ids = sorted({unit.id for unit in units})
+                held = states.renew_leases(session, self.worker, settings.lease_seconds, ids)
+            workers.beat(
+                session,
+                self.worker,
+                settings.lease_seconds,
+                {
+                    "host": socket.gethostname(),
+                    "pid": os.getpid(),
+                    "version": __version__,
+                    "state": state,
+                    "classes": list(self._classes),
+                    "slots": self.runner.count,
+                    "busy": len(units),
+                    "budget": budget,
+                    "taken": taken,
+                },
+            )
+        return asked, held
+
+    def _leave(self) -> None:
+        with self.site.work.write() as session:
+            workers.leave(session, self.worker)
+
+    def _limit(self) -> int:
+        limit = read_budget().limit - RESERVE_BYTES
+        return limit if self._budget is None else min(limit, self._budget)
 
     def _memory_left(self) -> int:
-        budget = read_budget()
         with self._lock:
-            taken = sum(unit.memory for unit in self._held.values())
-        return budget.limit - RESERVE_BYTES - taken
+            return self._limit() - sum(item.unit.memory for item in self._held.values())
 
-    def _claim(self) -> bool:
-        """Start what fits; True when something was started or decided."""
+    def _free(self) -> int:
+        """Slots that nothing runs in or is about to."""
+        with self._lock:
+            preparing = sum(item.ticket is None for item in self._held.values())
+        return self.runner.free() - preparing
+
+    def _turn(self) -> bool:
+        """Reap when it is time, start what fits; True when something was started or decided."""
+        now = time.monotonic()
+        if now - self._reaped >= REAP_SECONDS:
+            self._reaped = now + random.uniform(0, 1)  # noqa: S311 -- so that workers do it in turn
+            reap.reap(self.site)
         any_claimed = False
-        while self.runner.free() > 0:
-            with self.site.work.write() as session:
-                builds.take_outbox(session)
-                unit = states.claim_unit(session, self.worker, self.site.settings.lease_seconds, self._memory_left())
-                if unit is None:
-                    break
-                session.flush()
-                session.expunge(unit)
+        while not self._stop.is_set() and self._free() > 0:
+            unit = self._claim()
+            if unit is None:
+                break
             any_claimed = True
-            self._start(unit)
+            self._errand(self._start, unit)
         return any_claimed
 
-    def _start(self, unit: Unit) -> None:
-        call: Call | None = None
+    def _claim(self) -> Unit | None:
         with self.site.work.write() as session:
-            call = ROOMS[unit.work].call(self.site, session, unit)
-            if call is None:
-                states.end_unit(session, unit.id, unit.fence, "done")
-        if call is not None:
-            with self._lock:
-                self._held[self.runner.start(call)] = unit
+            if self._relay is None and (told := builds.outbox(session)):
+                builds.told(session, [number for number, _ in told])
+            unit = states.claim_unit(
+                session, self.worker, self.site.settings.lease_seconds, self._memory_left(), self._classes
+            )
+            if unit is None:
+                return None
+            session.flush()
+            session.expunge(unit)
+        metrics.CLAIMS.labels(unit.work).inc()
+        with self._lock:
+            self._held[unit.id, unit.fence] = _Held(unit, time.monotonic())
+        return unit
+
+    def _errand(self, what: Callable[..., None], unit: Unit, *arguments: Any) -> None:
+        """Do something for a unit, in a thread of the pool if there is one."""
+
+        def run() -> None:
+            with logs.bound(worker=self.worker, build=unit.build, unit=unit.id, attempt=unit.fence, work=unit.work):
+                try:
+                    what(unit, *arguments)
+                except Exception:
+                    logger.exception("errand_failed")  # in a thread nobody else would hear of it
+                    raise
+
+        if self._pool is None:
+            run()
+            return
+        future = self._pool.submit(run)
+        self._errands.add(future)
+        future.add_done_callback(self._errands.discard)
+
+    def _start(self, unit: Unit) -> None:
+        if unit.attempts >= MOST_LOSSES:
+            self._settle(unit, Outcome(0, "signal"))
+            return
+        try:
+            call: Call | None = ROOMS[unit.work].prepare(self.site, unit)
+        except dialect.AWAY:
+            self._settle(unit, Outcome(0, "cancelled"))
+            return
+        except Exception as error:
+            logger.exception("preparing_failed")
+            self._settle(unit, _internal(error))
+            return
+        with self._lock:
+            item = self._held[unit.id, unit.fence]
+            if call is None or item.lost or self._stop_now():
+                ticket = None
+            else:
+                ticket = item.ticket = self.runner.start(call)
+                self._tickets[ticket] = (unit.id, unit.fence)
+        if call is None:
+            self._let_go(unit, "done")
+        elif ticket is None:
+            self._settle(unit, Outcome(0, "shutdown"))
+
+    def _stop_now(self) -> bool:
+        return self._stop.is_set() and time.monotonic() >= self._deadline
 
     def _take_outcomes(self, *, wait: bool) -> None:
         deadline = self.site.settings.poll_seconds if wait else 0.0
+        if wait and self._stop.is_set():
+            deadline = max(0.01, min(deadline, self._deadline - time.monotonic()))
         while True:
             try:
                 outcome = self.runner.outcomes.get(timeout=deadline) if deadline else self.runner.outcomes.get_nowait()
             except queue.Empty:
                 return
             deadline = 0.0
-            if outcome.ticket == NOBODY:
+            if outcome.ticket == WAKE.ticket:
                 continue
             with self._lock:
-                unit = self._held.pop(outcome.ticket)
-            self._finish(unit, outcome)
+                item = self._held[self._tickets.pop(outcome.ticket)]
+                item.ending = True
+            unit = item.unit
+            try:
+                self._errand(self._settle, unit, outcome)
+            except RuntimeError:  # the pool is shut down: this is the end
+                self._settle(unit, outcome)
 
-    def _finish(self, unit: Unit, outcome: Outcome) -> None:
+    def _settle(self, unit: Unit, outcome: Outcome) -> None:
+        """Tell the catalog how an attempt ended, as often as it takes."""
         room = ROOMS[unit.work]
-        if outcome.cause == "done":
-            room.finish(self.site, unit, outcome)
-        elif outcome.cause in ("shutdown", "cancelled"):
-            with self.site.work.write() as session:
-                states.hand_back(session, unit.id, unit.fence, count=False)
-        else:
-            room.fail(self.site, unit, outcome)
+        if outcome.cause not in ("done", "shutdown", "cancelled"):
+            logger.warning("attempt_failed", cause=outcome.cause, in_hand=outcome.in_hand, log=outcome.log[-2_000:])
+        pause = AWAY_FIRST
+        while True:
+            try:
+                if outcome.cause == "done":
+                    counted = room.finish(self.site, unit, outcome)
+                elif outcome.cause in ("shutdown", "cancelled"):
+                    counted = self._hand_back(unit)
+                else:
+                    counted = room.fail(self.site, unit, outcome)
+                break
+            except dialect.AWAY as error:
+                metrics.DATABASE_AWAY.inc()
+                logger.warning("database_away", error=type(error).__name__)
+                if self._stop_now():
+                    counted = False
+                    break  # nobody waits for a database at the end: the lease runs out
+                if unit.work == "plan" and outcome.cause == "done":
+                    outcome = Outcome(outcome.ticket, "cancelled")  # what a plan found is let go while it is stored
+                self._stop.wait(pause) if not self._stop.is_set() else time.sleep(pause)
+                pause = min(pause * 2, AWAY_MOST)
+            except Exception as error:
+                logger.exception("taking_over_failed", cause=outcome.cause)
+                if outcome.cause == "error":
+                    counted = False
+                    break  # its lease runs out
+                outcome = _internal(error)
+        self._let_go(unit, outcome.cause if counted else "lost")
+
+    def _hand_back(self, unit: Unit) -> bool:
+        with self.site.work.write() as session:
+            if not states.hand_back(session, unit.id, unit.fence, count=False):
+                return False
+            builds.wake(session, unit.work)
+        return True
+
+    def _let_go(self, unit: Unit, outcome: str) -> None:
+        with self._lock:
+            item = self._held.pop((unit.id, unit.fence))
+        seconds = time.monotonic() - item.since
+        metrics.UNITS.labels(unit.work, outcome).inc()
+        metrics.UNIT_SECONDS.labels(unit.work).observe(seconds)
+        logger.info("attempt_ended", outcome=outcome, seconds=round(seconds, 3))
+        if self._relay is not None:
+            self._relay()
+        if self._pool is not None:
+            self.wake()  # a slot may be free, and another unit ready
+
+
+def _internal(error: Exception) -> Outcome:
+    # The name of its type only: a message may hold anything.
+    answer = BlendexError(
+        Code.INTERNAL,
+        f"{type(error).__name__} while its outcome was taken over.",
+        next_step="See the log of the worker; retry when the cause is mended.",
+    )
+    return Outcome(0, "error", error=answer.as_dict())

@@ -71,14 +71,21 @@ def _want(session: Session, build: Build, judged: Judged, item: packs.Asked) -> 
         if number in learnt and not found[number].learned:
             raise ReplanError(judged.rows[number][1])
     key = (f"pack:{name}", packs.RECIPE)
-    unit = units.under_way(session, [key]).get(key)
-    if unit is None:
+    while True:
+        # As for index units: what others announced meanwhile is subscribed to, and held until this transaction ends.
+        unit = units.under_way(session, [key]).get(key)
+        if unit is not None:
+            if units.hold(session, [unit]):
+                break
+            return False  # it just ended: what came of it is looked up when the build is published
         payload = {"digest": name, "dataset": item.name} | _payload(judged, item, found)
         unit = units.create(
             session, "pack", build.id, payload, memory=_memory(item, found), priority=build.priority,
             cost=sum(known.length for known in found.values()),
         )  # fmt: skip
-        units.announce(session, unit, [key])
+        if not units.announce(session, [(*key, unit)]):
+            break
+        units.drop(session, unit)
     units.subscribe(session, unit, build.id, 0)
     return True
 
@@ -120,7 +127,7 @@ def _job(payload: dict[str, Any]) -> Iterator[bytes]:
         yield orjson.dumps(source, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def call(site: Site, session: Session, unit: Unit) -> Call:
+def prepare(site: Site, unit: Unit) -> Call:
     """The call of a pack unit."""
     job = site.root.staging(attempt(unit)) + ".job"
     with open(job, "xb") as file:
@@ -129,13 +136,13 @@ def call(site: Site, session: Session, unit: Unit) -> Call:
     return Call("blendex.units.pack:run", arguments, unit.memory, site.settings.unit_seconds)
 
 
-def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
-    """Take over a pack, or why there can be none, and let go on whoever waited for it."""
+def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
+    """Take over a pack, or why there can be none, and let go on whoever waited; False when the lease was lost."""
     assert outcome.result is not None
     result = outcome.result
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
-            return
+            return False
         name = units.payload(unit)["digest"]
         if "refused" in result:
             catalog.record(session, name, object_id=None, error=result["refused"])
@@ -145,6 +152,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
                 session, name, object_id=object_id, layout_hash=result["layout_hash"], counts=result["counts"]
             )
         _release(session, unit.id)
+    return True
 
 
 def _release(session: Session, unit: int) -> None:
@@ -152,28 +160,29 @@ def _release(session: Session, unit: int) -> None:
     from blendex.builds.progress import queue_publish_if_done
 
     units.withdraw(session, unit)
-    for name in units.subscribers(session, unit):
+    for name in sorted(units.subscribers(session, unit)):
+        states.touch_build(session, name)
         build = builds.get(session, name)
         if build is not None:
-            states.touch_build(session, name)
             queue_publish_if_done(session, build)
 
 
-def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
-    """A child died, or found that what it packs from is damaged."""
+def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
+    """A child died, or found that what it packs from is damaged; False when the lease was lost."""
     with site.work.write() as session:
         error = outcome.error
         if error is not None and error["code"] == Code.OBJECT_DAMAGED:
-            _plan_again(site, session, unit, error)
-        elif outcome.cause == "memory" and unit.attempts == 0:
-            _larger(session, unit)
-        elif unit.attempts + 1 < MOST_ATTEMPTS:
-            states.hand_back(session, unit.id, unit.fence, count=True)
-        else:
-            error = error or _cause(outcome.cause).as_dict()
-            if states.end_unit(session, unit.id, unit.fence, "failed", error):
-                catalog.record(session, units.payload(unit)["digest"], object_id=None, error=error)
-                _release(session, unit.id)
+            return _plan_again(site, session, unit, error)
+        if outcome.cause == "memory" and unit.attempts == 0:
+            return _larger(session, unit)
+        if unit.attempts + 1 < MOST_ATTEMPTS:
+            return states.hand_back(session, unit.id, unit.fence, count=True)
+        error = error or _cause(outcome.cause).as_dict()
+        if not states.end_unit(session, unit.id, unit.fence, "failed", error):
+            return False
+        catalog.record(session, units.payload(unit)["digest"], object_id=None, error=error)
+        _release(session, unit.id)
+    return True
 
 
 def _cause(cause: str) -> BlendexError:
@@ -184,23 +193,25 @@ def _cause(cause: str) -> BlendexError:
     )
 
 
-def _larger(session: Session, unit: Unit) -> None:
+def _larger(session: Session, unit: Unit) -> bool:
     if not states.end_unit(session, unit.id, unit.fence, "failed", {"cause": "memory"}):
-        return
+        return False
     payload = units.payload(unit)
     new = units.create(session, "pack", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost, attempts=1)
     units.move_pending(session, unit.id, new, [(f"pack:{payload['digest']}", packs.RECIPE)])
     units.copy_subscriptions(session, unit.id, new, 0)
+    return True
 
 
-def _plan_again(site: Site, session: Session, unit: Unit, error: dict[str, Any]) -> None:
+def _plan_again(site: Site, session: Session, unit: Unit, error: dict[str, Any]) -> bool:
     """An object is damaged: its sources are read once more for every build that waits."""
     if not states.end_unit(session, unit.id, unit.fence, "done"):
-        return
+        return False
     units.withdraw(session, unit.id)
     site.root.set_aside(error["file"])
     sources.lose_object(session, error["file"])
-    for name in units.subscribers(session, unit.id):
+    for name in sorted(units.subscribers(session, unit.id)):
         build = builds.get(session, name)
         if build is not None:
             replan(session, build, [])
+    return True

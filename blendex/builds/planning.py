@@ -38,6 +38,7 @@ class Row:
     size: int
     learn: bool = False  # whether the names of its records are wanted
     derivation: str = ""  # of a source that is made from others: a digest of what it is made from
+    packed: bool = False  # whether a pack wants what is learnt of it
 
     def recipe(self, compat: str) -> str:
         """Its recipe."""
@@ -59,12 +60,14 @@ def plan_arguments(site: Site, submission: dict[str, Any], file: str) -> dict[st
     }
 
 
-def call(site: Site, session: Session, unit: Unit) -> Call | None:
-    """The call of a plan unit; None when its build ended meanwhile."""
-    build = builds.get(session, unit.build)
-    if build is None or not states.move_build(session, build.id, "planning", build.fence):
-        return None
-    arguments = plan_arguments(site, load_submission(session, build), build.file)
+def prepare(site: Site, unit: Unit) -> Call | None:
+    """The call of a plan unit; None when its build ended meanwhile, and the unit with it."""
+    with site.work.write() as session:
+        build = builds.get(session, unit.build)
+        if build is None or not states.move_build(session, build.id, "planning", build.fence):
+            states.end_unit(session, unit.id, unit.fence, "done")
+            return None
+        arguments = plan_arguments(site, load_submission(session, build), build.file)
     return Call("blendex.units.plan:run", arguments, unit.memory, site.settings.unit_seconds)
 
 
@@ -87,15 +90,15 @@ def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[st
     }
 
 
-def fresh(row: Row, known: sources.Known | None, learnt: bool = False) -> bool:
+def fresh(row: Row, known: sources.Known | None) -> bool:
     """True when the token proves that the content is the known one: no read is needed.
 
-    ``learnt`` asks besides that its records were decoded and its names kept, as a pack needs them: a source that was
-    read for somebody who wanted none is read once more.
+    A pack asks besides that its records were decoded and its names kept: a source that was read for somebody who
+    wanted none is read once more.
 
     A token that was racy when it was stored proves nothing, now or later: the source is read again.
     """
-    if known is None or (learnt and not known.learned):
+    if known is None or (row.packed and not known.learned):
         return False
     return known.has_content and known.token == row.token and not known.racy
 
@@ -153,16 +156,56 @@ def _store_datasets(session: Session, build: str, plan: dict[str, Any], members:
     builds.set_datasets(session, build, described)
 
 
-def _subscribe(site: Site, session: Session, build: Build, needed: list[Row], compat: str) -> int:
-    """Subscribe to units that read some of these sources already, make units for the others; how many were made."""
-    keys = [(row.address, row.recipe(compat)) for row in needed]
+def _sort(session: Session, rows: list[Row], compat: str) -> tuple[list[Row], dict[int, list[Row]]]:
+    """Of these sources those that some unit must be made for, and those that a unit under way reads, by its id.
+
+    The units under way are looked up first, what is known second: a unit that ended between the two has told what
+    it read. Sources that nobody needs to read are in neither.
+    """
+    keys = [(row.address, row.recipe(compat)) for row in rows]
     under_way = units.under_way(session, keys)
-    shared: dict[int, int] = {}
-    for unit in under_way.values():
-        shared[unit] = shared.get(unit, 0) + 1
-    for unit, count in shared.items():
-        units.subscribe(session, unit, build.id, count)
-    new = [row for row, key in zip(needed, keys, strict=True) if key not in under_way]
+    known = look_up(session, rows, compat)
+    new: list[Row] = []
+    shared: dict[int, list[Row]] = {}
+    for row, key in zip(rows, keys, strict=True):
+        if fresh(row, known.get(key)):
+            continue
+        if (unit := under_way.get(key)) is not None:
+            shared.setdefault(unit, []).append(row)
+        else:
+            new.append(row)
+    return new, shared
+
+
+def _subscribe(
+    site: Site, session: Session, build: Build, new: list[Row], shared: dict[int, list[Row]], compat: str
+) -> bool:
+    """Let a build wait for units that read its sources already, and for new ones; False when there is none.
+
+    Others plan and finish at the same time. A unit that is subscribed to is held, so that it cannot end before whoever
+    ends it sees the subscription; what somebody else announced first is taken out of our units. Whatever came of
+    the rest is looked up again, until there is nothing left: no source is read by two units, none by no unit.
+    """
+    waits = False
+    while new or shared:
+        again: list[Row] = []
+        alive = units.hold(session, shared)
+        for unit, rows in shared.items():
+            if unit in alive:
+                units.subscribe(session, unit, build.id, len(rows))
+                waits = True
+            else:
+                again += rows
+        if new:
+            taken, made = _make_units(site, session, build, new, compat)
+            waits = waits or made
+            again += taken
+        new, shared = _sort(session, again, compat)
+    return waits
+
+
+def _make_units(site: Site, session: Session, build: Build, new: list[Row], compat: str) -> tuple[list[Row], bool]:
+    """Units for these sources; those that others announced meanwhile, and whether any unit was left."""
     # Two paths may map to one address: it is read once, and learnt from when either wants it.
     unique: dict[tuple[str, str], Row] = {}
     for row in new:
@@ -174,47 +217,76 @@ def _subscribe(site: Site, session: Session, build: Build, needed: list[Row], co
         most_sources=site.settings.unit_sources,
         parts=site.settings.slots * UNITS_PER_SLOT,
     )
+    # The largest first: no lonely last unit.
+    parts.sort(key=lambda part: -sum(row.cost for row in part))
+    turn = units.next_turn(session)
+    made: dict[int, list[Row]] = {}
     for part in parts:
+        cost = sum(row.cost for row in part)
         unit = units.create(
             session,
             "index",
             build.id,
-            {"compat": compat, "sources": [[row.kind, row.path, row.address, row.learn, ""] for row in part]},
+            _payload(part, compat),
             memory=site.settings.unit_memory_mb * 2**20,
-            cost=sum(row.cost for row in part),
+            cost=cost,
+            turn=turn,
             priority=build.priority,
         )
-        units.announce(session, unit, [(row.address, row.recipe(compat)) for row in part])
+        turn += cost
+        made[unit] = part
+    rows = [(row.address, row.recipe(compat), unit) for unit, part in made.items() for row in part]
+    taken: list[Row] = []
+    for unit in units.announce(session, rows):
+        ours = units.announced(session, unit)
+        left = [row for row in made[unit] if (row.address, row.recipe(compat)) in ours]
+        taken += [row for row in made[unit] if (row.address, row.recipe(compat)) not in ours]
+        if left:
+            made[unit] = left
+            units.reduce(session, unit, _payload(left, compat), sum(row.cost for row in left))
+        else:
+            del made[unit]
+            units.drop(session, unit)
+    for unit, part in made.items():
         units.subscribe(session, unit, build.id, len(part))
-    if parts:
+    if made:
         builds.wake(session, "index")
-    return len(unique)
+    return taken, bool(made)
 
 
-def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
-    """Take over what a plan found."""
+def _payload(part: list[Row], compat: str) -> dict[str, Any]:
+    return {"compat": compat, "sources": [[row.kind, row.path, row.address, row.learn, ""] for row in part]}
+
+
+def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
+    """Take over what a plan found; False when the lease was lost."""
     assert outcome.result is not None
     plan = outcome.result
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
-            return
+            return False
         build = builds.get(session, unit.build)
         if build is None or build.state != "planning":
-            return
+            return True
         compat = build.options["compat"]
         choice = packs.choose(plan["datasets"], build.options.get("packs", "none"), site.settings.pack_sources)
         if choice.problem is not None:
             plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
         learnt = packs.learnt_rows(plan["datasets"], choice.wanted)
         members: list[tuple[str, str]] = []
-        needed: list[Row] = []
+        new: list[Row] = []
+        shared: dict[int, list[Row]] = {}
         for rows in chunks_of(outcome):
-            known = look_up(session, rows, compat)
-            for number, row in enumerate(rows, len(members)):
-                item = known.get((row.address, row.recipe(compat)))
-                if not fresh(row, item, number in learnt):
-                    needed.append(replace(row, learn=row.learn or number in learnt))
+            wanted = [
+                replace(row, learn=True, packed=True) if number in learnt else row
+                for number, row in enumerate(rows, len(members))
+            ]
+            some, others = _sort(session, wanted, compat)
+            new += some
+            for owner, waiting in others.items():
+                shared.setdefault(owner, []).extend(waiting)
             members += [(row.kind, row.path) for row in rows]
+        needed = len(new) + sum(map(len, shared.values()))
         entry_failures = _entry_failures(plan["problems"])
         _store_datasets(session, build.id, plan, members)
         slim = {key: plan[key] for key in ("datasets", "derived", "warnings", "entries")}
@@ -223,21 +295,25 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
             "plan": blobs.put_json(session, slim),
             "problems": blobs.put_json(session, plan["problems"]),
             "sources": len(members),
-            "reused": len(members) - len(needed),
+            "reused": len(members) - needed,
             "bytes": plan["bytes"],
         }
         if entry_failures and build.options["on_bad"] == "fail":
             # The blend itself is wrong: its user mends it in a minute, and needs no hour of indexing before.
             states.move_build(session, build.id, "failed", build.fence, error=entry_failures[0], **values)
             units.unsubscribe(session, build.id)
-            return
-        states.move_build(session, build.id, "indexing", build.fence, **values)
+            return True
+        del members
+        # The build stays as it was for everybody else until this transaction ends, however long it takes.
+        if not states.move_build(session, build.id, "indexing", build.fence, **values):
+            return True
         # What is derived waits for what it is derived from.
-        if not _subscribe(site, session, build, [row for row in needed if not row.derivation], compat):
+        if not _subscribe(site, session, build, [row for row in new if not row.derivation], shared, compat):
             queue_publish_if_done(session, build)
+    return True
 
 
-def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
+def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
     """The blend could not be planned at all."""
     error = (
         outcome.error
@@ -249,10 +325,12 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
     )
     with site.work.write() as session:
         if outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
-            states.hand_back(session, unit.id, unit.fence, count=True)
-        elif states.end_unit(session, unit.id, unit.fence, "failed", error):
-            build = builds.get(session, unit.build)
-            if build is not None:
-                problems = blobs.put_json(session, [error | {"scope": "entry", "pointer": None}])
-                states.move_build(session, build.id, "failed", build.fence, error=error, problems=problems)
-                units.unsubscribe(session, build.id)
+            return states.hand_back(session, unit.id, unit.fence, count=True)
+        if not states.end_unit(session, unit.id, unit.fence, "failed", error):
+            return False
+        build = builds.get(session, unit.build)
+        if build is not None:
+            problems = blobs.put_json(session, [error | {"scope": "entry", "pointer": None}])
+            states.move_build(session, build.id, "failed", build.fence, error=error, problems=problems)
+            units.unsubscribe(session, build.id)
+    return True

@@ -49,21 +49,38 @@ def _queue_derivations(session: Session, build: Build) -> bool:
     compat = build.options["compat"]
     waits = False
     for spec in specs:
-        name = recipe(spec["kind"], compat, spec["derivation"])
-        known = next(sources.known(session, name, [spec["address"]]), None)
-        if known is not None and known.has_content and known.token == spec["token"] and not known.racy:
-            continue
-        waits = True
-        key = (spec["address"], name)
-        unit = units.under_way(session, [key]).get(key)
-        if unit is None:
-            item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
-            payload = {"compat": compat, "sources": [item], "derive": spec}
-            unit = units.create(session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority)
-            units.announce(session, unit, [key])
-        units.subscribe(session, unit, build.id, 1)
+        waits = _wait_for(session, build, spec, compat) or waits
     if waits:
         now = round(states.now(session), 3)
         states.touch_build(session, build.id, stages=stages | {"deriving": max(now, stages.get("indexing", now))})
         builds.wake(session, "index")
     return waits
+
+
+def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str) -> bool:
+    """Let a build wait for the unit that makes a derived source, made now if there is none; False when it is known.
+
+    As with sources that are read: a unit that is subscribed to is held, so that it cannot end unseen, and what somebody
+    else announced first is looked up again.
+    """
+    name = recipe(spec["kind"], compat, spec["derivation"])
+    key = (spec["address"], name)
+    while True:
+        unit = units.under_way(session, [key]).get(key)
+        known = next(sources.known(session, name, [spec["address"]]), None)
+        if known is not None and known.has_content and known.token == spec["token"] and not known.racy:
+            return False
+        if unit is None:
+            item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
+            payload = {"compat": compat, "sources": [item], "derive": spec}
+            turn = units.next_turn(session)
+            unit = units.create(
+                session, "index", build.id, payload, memory=DERIVE_MEMORY, turn=turn, priority=build.priority
+            )
+            if units.announce(session, [(*key, unit)]):
+                units.drop(session, unit)
+                continue
+        elif not units.hold(session, [unit]):
+            continue
+        units.subscribe(session, unit, build.id, 1)
+        return True

@@ -35,6 +35,8 @@ from blendex.version import __version__
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
 MOST_REPLANS = 5
 MOST_ATTEMPTS = 3
+# Rows of one transaction that notes where sidecars lie: well under a second.
+LINKS = 20_000
 
 
 class ReplanError(Exception):
@@ -244,53 +246,86 @@ def _roles(judged: Judged) -> list[dict[str, list[list[int]]]]:
 
 
 def _job_path(site: Site, unit: Unit) -> str:
-    return site.root.staging(attempt(unit)) + ".job"
+    return os.path.join(site.root.staging(attempt(unit)), "job")
 
 
-def call(site: Site, session: Session, unit: Unit) -> Call | None:
-    """The call of a publish unit; None when there is nothing to publish (the build was brought to its state)."""
-    build = builds.get(session, unit.build)
-    if build is None or build.state != "publishing":
+def prepare(site: Site, unit: Unit) -> Call | None:
+    """The call of a publish unit; None when there is nothing to publish: the build was brought to its state.
+
+    Judging reads everything that is known of every source: seconds for a large build. It is done in a transaction that
+    only reads, so nobody waits for it, and its verdict is written afterwards, under the fence of the lease.
+
+    The folder of this attempt is made first, then those of earlier attempts at the same build are taken away, then
+    the lease is looked at. Whatever an earlier attempt puts in its place it renames out of its own folder, so from
+    then on it can publish nothing, wherever it was stopped; and if this attempt lost its lease before the look, it
+    stops here, else whoever has the lease next takes this folder away.
+    """
+    os.mkdir(site.root.staging(attempt(unit)))
+    site.root.fence_off(unit.build, attempt(unit))
+    if not _has_lease(site, unit):
+        _drop_folder(site, unit)
         return None
-    submission = load_submission(session, build)
-    world = World.from_dict(submission["world"])
-    try:
-        judged = judge(session, build, world)
-    except ReplanError:
-        replan(session, build, [])
-        return None
-    # The problems of the plan are stored: they are what a retry starts from; those of the sources are judged anew.
-    if judged.problems and build.options["on_bad"] == "fail":
-        _fail(session, build, judged.problems)
-        return None
-    if not judged.kept:
-        error = BlendexError(
-            Code.EMPTY_BUILD,
-            "nothing is left to index in this blend.",
-            file=build.file,
-            next_step="See the problems: every entry needs no index, or was refused.",
-        )
-        _fail(session, build, [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems])
-        return None
-    excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
-    try:
-        made = _packs(session, build, judged)
-    except ReplanError:
-        replan(session, build, [])
-        return None
-    layouts = {str(pack.layout_hash) for pack in made.files.values()}
-    keys = KeyMaker()
-    job = _job_path(site, unit)
-    with open(job, "xb") as file:
-        file.writelines(_job_lines(session, judged, keys, made.inside))
-    checked_at = round(states.now(session), 3)
+    verdict = _verdict(site, unit)
+    if isinstance(verdict, Call):
+        return verdict
+    _drop_folder(site, unit)
+    with site.work.write() as session:
+        if not states.end_unit(session, unit.id, unit.fence, "done"):
+            return None
+        build = builds.get(session, unit.build)
+        if build is None or build.state != "publishing":
+            return None
+        if verdict:
+            _fail(session, build, verdict)
+        else:
+            replan(session, build, [])
+    return None
+
+
+def _has_lease(site: Site, unit: Unit) -> bool:
+    with site.work.read() as session:
+        return states.holds_lease(session, unit.id, unit.fence)
+
+
+def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
+    """What shall become of a build: the call that publishes it, the problems it fails of, or no problem: plan again."""
+    with site.work.read() as session:
+        build = builds.get(session, unit.build)
+        if build is None or build.state != "publishing":
+            return []
+        submission = load_submission(session, build)
+        world = World.from_dict(submission["world"])
+        try:
+            judged = judge(session, build, world)
+        except ReplanError:
+            return []
+        # The problems of the plan are stored: a retry starts from them; those of the sources are judged anew.
+        if judged.problems and build.options["on_bad"] == "fail":
+            return judged.problems
+        if not judged.kept:
+            error = BlendexError(
+                Code.EMPTY_BUILD,
+                "nothing is left to index in this blend.",
+                file=build.file,
+                next_step="See the problems: every entry needs no index, or was refused.",
+            )
+            return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
+        excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
+        try:
+            made = _packs(session, build, judged)
+        except ReplanError:
+            return []
+        layouts = {str(pack.layout_hash) for pack in made.files.values()}
+        keys = KeyMaker()
+        with open(_job_path(site, unit), "xb") as file:
+            file.writelines(_job_lines(session, judged, keys, made.inside))
+        checked_at = round(states.now(session), 3)
     arguments = submission | {
         "root": site.root.path,
         "roots": list(site.roots),
         "build": build.id,
         "attempt": attempt(unit),
         "key": keys.key(layouts, () if build.options.get("sidecars") == "all" else layouts),
-        "job": job,
         "file": build.file,
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
@@ -353,19 +388,26 @@ def replan(session: Session, build: Build, changed: list[str]) -> None:
     queue_plan(session, build.id)
 
 
-def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
-    """Take over what the child published."""
+def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
+    """Take over what the child published; False when the lease was lost."""
     assert outcome.result is not None
     result = outcome.result
+    if not _take_over(site, unit, result):
+        return False
+    _drop_folder(site, unit)
+    return True
+
+
+def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
-            return
+            return False
         build = builds.get(session, unit.build)
         if build is None:
-            return
+            return True
         if "changed" in result:
             replan(session, build, result["changed"])
-            return
+            return True
         receipt = result["receipt"]
         key = receipt["key"]
         mirror = mirrors.add(
@@ -375,8 +417,6 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
             content=receipt["content"],
             counts=receipt["counts"],
         )
-        if result["written"]:
-            _remember_links(site, session, unit, mirror)
         build_json = _read_build_json(site, build.id)
         if not states.move_build(
             session,
@@ -389,14 +429,19 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> None:
             checked_at=build_json["checked_at"],
             error=None,
         ):
-            return
+            return True
+        # Read after the move: a submission that joined this build while it ran may have brought a name.
+        build = builds.get(session, unit.build)
+        assert build is not None
         names = list(build.names)
-        for name in names:
+        for name in sorted(names):
             mirrors.point(session, name, build.id)
         units.unsubscribe(session, build.id)
     for name in names:
         write_pointer(site.work, site.root, name)
-    _drop_job(site, unit)
+    if result["written"]:
+        _remember_links(site, unit, mirror)
+    return True
 
 
 def _read_build_json(site: Site, build: str) -> dict[str, Any]:
@@ -405,27 +450,43 @@ def _read_build_json(site: Site, build: str) -> dict[str, Any]:
     return value
 
 
-def _remember_links(site: Site, session: Session, unit: Unit, mirror: int) -> None:
+def _remember_links(site: Site, unit: Unit, mirror: int) -> None:
+    """Note where the sidecars lie that were written, so that the next mirror links them.
+
+    In transactions of their own, after the build is ready: nobody waits for it, and a mirror whose links were
+    forgotten by a crash costs the next one a copy.
+    """
     written: dict[str, list[tuple[str, str]]] = {}
-    for item in read_job(_job_path(site, unit)):
-        if item["link"] is None and item["pack"] is None:
-            written.setdefault(item["recipe"], []).append((item["address"], item["path"]))
+    with contextlib.suppress(FileNotFoundError):  # another attempt swept what is left of this one
+        for item in read_job(_job_path(site, unit)):
+            if item["link"] is None and item["pack"] is None:
+                rows = written.setdefault(item["recipe"], [])
+                rows.append((item["address"], item["path"]))
+                if len(rows) == LINKS:
+                    _note(site, mirror, item["recipe"], rows)
     for name, rows in written.items():
-        sources.written_in(session, mirror, name, rows)
+        _note(site, mirror, name, rows)
 
 
-def _drop_job(site: Site, unit: Unit) -> None:
+def _note(site: Site, mirror: int, recipe_name: str, rows: list[tuple[str, str]]) -> None:
+    rows.sort()
+    with site.work.write() as session:
+        sources.written_in(session, mirror, recipe_name, rows)
+    rows.clear()
+
+
+def _drop_folder(site: Site, unit: Unit) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(_job_path(site, unit))
+        site.root.discard(site.root.staging(attempt(unit)))
 
 
-def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
-    """The child could not publish."""
-    _drop_job(site, unit)
+def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
+    """The child could not publish; False when the lease was lost."""
+    _drop_folder(site, unit)
     with site.work.write() as session:
         build = builds.get(session, unit.build)
         if build is None:
-            return
+            return states.end_unit(session, unit.id, unit.fence, "failed")
         error = (
             outcome.error
             or BlendexError(
@@ -435,12 +496,16 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> None:
             ).as_dict()
         )
         if error["code"] == Code.OBJECT_DAMAGED:
-            if states.end_unit(session, unit.id, unit.fence, "done"):
-                site.root.set_aside(error["file"])
-                sources.lose_object(session, error["file"])
-                replan(session, build, [])
-        elif outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
-            states.hand_back(session, unit.id, unit.fence, count=True)
-        elif states.end_unit(session, unit.id, unit.fence, "failed", error):
-            states.move_build(session, build.id, "failed", build.fence, error=error)
-            units.unsubscribe(session, build.id)
+            if not states.end_unit(session, unit.id, unit.fence, "done"):
+                return False
+            site.root.set_aside(error["file"])
+            sources.lose_object(session, error["file"])
+            replan(session, build, [])
+            return True
+        if outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
+            return states.hand_back(session, unit.id, unit.fence, count=True)
+        if not states.end_unit(session, unit.id, unit.fence, "failed", error):
+            return False
+        states.move_build(session, build.id, "failed", build.fence, error=error)
+        units.unsubscribe(session, build.id)
+    return True

@@ -12,37 +12,67 @@ from sqlalchemy.orm import Session
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import queue_plan
-from blendex.catalog import builds, states, units
+from blendex.catalog import builds, states, units, workers
 from blendex.catalog.models import RUNNING, Build, Name, Unit
 from blendex.mirrors.pointers import write_pointer
+from blendex.observability import metrics
 
 # Private files of builds that this catalog does not know may belong to another catalog on the same root.
 FOREIGN_SECONDS = 24 * 3600
+# Wake-ups that nobody tells: no relay runs, or the broker is away. The work is found by polling.
+OUTBOX_SECONDS = 3600
 
 
 def reap(site: Site) -> None:
     """Expired leases go back to waiting, builds that wait for nothing move on, pointers and staging are tidied."""
-    with site.work.write() as session:
-        for unit_id in states.expire_leases(session):
-            unit = session.get(Unit, unit_id, populate_existing=True)
-            if unit is not None:
-                states.touch_build(session, unit.build)
-        for build in list(session.execute(select(Build).where(Build.state.in_(RUNNING))).scalars()):
-            if units.unfinished(session, build.id) == 0:
-                _move_on(session, build)
+    _expire(site)
+    with site.work.read() as session:
+        stuck = [build for build in builds.running(session) if units.unfinished(session, build) == 0]
+    for build in stuck:
+        _move_on(site, build)
+    with site.work.read() as session:
+        tidy = workers.has_old(session) or builds.has_old_outbox(session, OUTBOX_SECONDS)
+    if tidy:
+        with site.work.write() as session:
+            builds.forget_outbox(session, OUTBOX_SECONDS)
+            workers.forget(session)
     _sweep_staging(site)
     _reconcile_names(site)
 
 
-def _move_on(session: Session, build: Build) -> None:
-    """A running build that waits for no unit: whoever finished the last one died before the next step."""
-    if build.state in ("queued", "planning"):
-        queue_plan(session, build.id)
-        builds.wake(session, "plan")
-    elif build.state in ("indexing", "packing"):
-        queue_publish_if_done(session, build)
-    elif states.move_build(session, build.id, "planning", build.fence):
-        queue_plan(session, build.id)
+def _expire(site: Site) -> None:
+    with site.work.read() as session:
+        if not states.any_expired(session):
+            return
+    with site.work.write() as session:
+        expired = states.expire_leases(session)
+        metrics.LEASES_EXPIRED.inc(len(expired))
+        for build in sorted(units.builds_of(session, expired)):
+            states.touch_build(session, build)
+        for work in units.works_of(session, expired):
+            builds.wake(session, work)
+
+
+def _move_on(site: Site, name: str) -> None:
+    """A running build that waits for no unit: whoever finished the last one died before the next step.
+
+    Several may see it at one time, and its last step may just be ending: locked, it is looked at again.
+    """
+    with site.work.write() as session:
+        build = builds.lock(session, name)
+        if build is None or build.state not in RUNNING or units.unfinished(session, name) > 0:
+            return
+        if build.state in ("queued", "planning"):
+            _plan_again(session, build)
+        elif build.state in ("indexing", "packing"):
+            queue_publish_if_done(session, build)
+        elif states.move_build(session, name, "planning", build.fence):
+            _plan_again(session, build)
+
+
+def _plan_again(session: Session, build: Build) -> None:
+    queue_plan(session, build.id)
+    builds.wake(session, "plan")
 
 
 def _sweep_staging(site: Site) -> None:

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 from blendex.builds import adopt
 from blendex.catalog import revision
-from blendex.catalog.engine import UnitOfWork, belongs, default_url, open_engine, tie
+from blendex.catalog.dialect import alone, open_engine
+from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
 from blendex.settings import Settings
 from blendex.storage.root import Root
+
+# A process that does not migrate waits this long for the one that does.
+MIGRATION_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +26,13 @@ class Site:
     notice: str | None = None
 
 
-def open_site(settings: Settings, roots: tuple[str, ...]) -> Site:
+def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex") -> Site:
     """Open the root and its catalog, migrated; an empty catalog is filled from what the root holds.
 
     Args:
         settings: where things are.
         roots: the folders in which this process may read sources; ``("/",)`` for a user's own command line.
+        application: what PostgreSQL shows for this process.
 
     Raises:
         BlendexError: catalog_mismatch, catalog_version.
@@ -38,14 +43,18 @@ def open_site(settings: Settings, roots: tuple[str, ...]) -> Site:
     url = settings.database_url
     if url is None:
         url, notice = default_url(root.path, settings.state_dir)
-    engine = open_engine(url)
-    if revision.current(engine) != revision.head():
+    engine = open_engine(url, application)
+    if not settings.migrate:
+        revision.wait_for_head(engine, MIGRATION_SECONDS)
+    elif revision.current(engine) != revision.head():
         from blendex.catalog import migrate
 
         migrate.upgrade(engine)
     work = UnitOfWork(engine)
     if not belongs(work, root.path):
-        # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
-        adopt.adopt_all(work, root)
-        tie(work, root.path)
+        with alone(engine, "adoption"):
+            if not belongs(work, root.path):
+                # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
+                adopt.adopt_all(work, root)
+                tie(work, root.path)
     return Site(settings, root, work, roots, notice)

@@ -14,8 +14,11 @@ from blendex.builds.submission import Submission
 from blendex.catalog import blobs, builds, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
+from blendex.observability import logs
 from blendex.storage.local import LocalStorage
 from blendex.units.plan import FolderReader
+
+logger = logs.get_logger("blendex.builds")
 
 # What planning and publishing take in memory, measured: 400,000 sources stay under it.
 PLAN_MEMORY = 400 * 2**20
@@ -83,6 +86,7 @@ def submit(site: Site, submission: Submission) -> tuple[Build, bool]:
             queue_plan(session, build.id)
         session.flush()
         session.expunge(build)
+    logger.info("build_submitted", build=build.id, joined=not made)
     return build, made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import delete, func, select
@@ -51,7 +52,8 @@ def create(
     }  # fmt: skip
     statement = dialect.insert(session, Build).values(**values).on_conflict_do_nothing().returning(Build.id)
     while (made := session.execute(statement).scalar_one_or_none()) is None:
-        running = select(Build).where(Build.identity == identity, Build.state.in_(RUNNING))
+        # Locked: whoever publishes it reads its names after this transaction.
+        running = select(Build).where(Build.identity == identity, Build.state.in_(RUNNING)).with_for_update()
         if (build := session.execute(running).scalar_one_or_none()) is not None:
             return build, False
         # The one that stood in the way ended between the two statements.
@@ -67,6 +69,16 @@ def wake(session: Session, work: str) -> None:
 def get(session: Session, build: str) -> Build | None:
     """One build."""
     return session.get(Build, build, populate_existing=True)
+
+
+def lock(session: Session, build: str) -> Build | None:
+    """One build, that nobody else changes until this transaction ends."""
+    return session.get(Build, build, populate_existing=True, with_for_update=True)
+
+
+def running(session: Session) -> list[str]:
+    """Ids of the builds that have not ended."""
+    return list(session.execute(select(Build.id).where(Build.state.in_(RUNNING)).order_by(Build.id)).scalars())
 
 
 def page(
@@ -120,10 +132,36 @@ def left(session: Session, build: str) -> tuple[int, int]:
     return int(row[0]), int(row[1])
 
 
-def take_outbox(session: Session) -> list[str]:
-    """Wake-ups not told yet, removed: the work they tell of is in the units anyway."""
-    rows = list(session.execute(delete(Outbox).returning(Outbox.work)))
-    return sorted({row.work for row in rows})
+def outbox(session: Session, limit: int = 1_000) -> list[tuple[int, str]]:
+    """Wake-ups not told yet, oldest first: (id, work)."""
+    rows = session.execute(select(Outbox.id, Outbox.work).order_by(Outbox.id).limit(limit))
+    return [(row.id, row.work) for row in rows]
+
+
+def told(session: Session, ids: Sequence[int]) -> None:
+    """Forget wake-ups: they were told, or need not be."""
+    session.execute(delete(Outbox).where(dialect.one_of(session, Outbox.id, ids)))
+
+
+def outbox_length(session: Session) -> int:
+    """Wake-ups not told yet."""
+    return int(session.execute(select(func.count()).select_from(Outbox)).scalar_one())
+
+
+def census(session: Session) -> dict[str, int]:
+    """Builds by state."""
+    return {row[0]: int(row[1]) for row in session.execute(select(Build.state, func.count()).group_by(Build.state))}
+
+
+def has_old_outbox(session: Session, seconds: float) -> bool:
+    """Whether there are wake-ups of that age."""
+    old = select(Outbox.id).where(Outbox.created_at < dialect.now(session) - seconds).limit(1)
+    return session.execute(old).scalar_one_or_none() is not None
+
+
+def forget_outbox(session: Session, seconds: float) -> None:
+    """Forget wake-ups of that age: the work they tell of is in the units, and everybody polls."""
+    session.execute(delete(Outbox).where(Outbox.created_at < dialect.now(session) - seconds))
 
 
 def bytes_of_blobs(session: Session) -> int:

@@ -2,15 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
-from sqlalchemy import ColumnElement, Engine, Insert, Select, Table, event, func, literal_column
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Insert,
+    Select,
+    String,
+    Table,
+    any_,
+    create_engine,
+    event,
+    func,
+    literal,
+    literal_column,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Session
 
-# Parameters per statement: SQLite allows 32,766 (since 3.32), PostgreSQL's protocol 65,535.
-MAX_PARAMETERS = 30_000
+# What comes and goes: a database that restarts, a deadlock that it resolved against us, a lock not to be had in
+# time, no connection free. Whoever was told so may do the same again.
+AWAY = (OperationalError, InterfaceError, InternalError, PoolTimeout)
 WRITE = "blendex_write"
+# PostgreSQL, per session. A worker that is stopped in mid-transaction must not hold its locks for ever: well under
+# a lease, so that recovery is not the lease plus this. No statement of ours waits longer for a row than for a plan
+# of 400,000 sources to be stored.
+LOCK_SECONDS = 20
+IDLE_SECONDS = 20
+CONNECT_SECONDS = 5
+
+
+def open_engine(url: str, application: str = "blendex") -> Engine:
+    """An engine for ``url``; ``application`` is the name that PostgreSQL shows for its connections."""
+    parsed = make_url(url)
+    if parsed.drivername in ("postgres", "postgresql"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() == "sqlite":
+        engine = create_engine(parsed)
+        _prepare_sqlite(engine)
+        return engine
+    return create_engine(
+        parsed,
+        pool_pre_ping=True,
+        pool_size=8,
+        max_overflow=32,
+        pool_timeout=10,
+        pool_use_lifo=True,
+        connect_args={
+            "application_name": application,
+            "connect_timeout": CONNECT_SECONDS,
+            "keepalives_idle": 20,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "options": f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
+        },
+    )
+
+
+def reader(engine: Engine) -> Engine:
+    """The engine for transactions that see one state and change nothing, as SQLite's reads do by themselves."""
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def writer(engine: Engine) -> Engine:
+    """The engine for transactions that write: READ COMMITTED, each statement sees what was committed before it.
+
+    Every change is conditional on a state and a fence, or made under a row lock; serialization failures that would
+    have to be retried are not needed for that.
+    """
+    return engine.execution_options(**{WRITE: True})
+
+
+def lock_migrations(connection: Connection) -> None:
+    """Wait for whoever migrates, until the end of this transaction; SQLite's writers wait for each other anyway.
+
+    Tables that others use are locked for a few seconds or not at all: a migration that waits behind a long
+    transaction would make everybody wait behind itself.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    connection.execute(text("SET LOCAL lock_timeout = 0"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('blendex migrations'))"))
+    connection.execute(text("SET LOCAL lock_timeout = '5s'"))
+
+
+@contextmanager
+def alone(engine: Engine, what: str) -> Iterator[None]:
+    """Let no other process on this database do ``what`` meanwhile; SQLite's processes are kept apart by its writes."""
+    if engine.dialect.name == "sqlite":
+        yield
+        return
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("SET lock_timeout = 0"))
+        connection.execute(text("SELECT pg_advisory_lock(hashtext(:what))"), {"what": f"blendex {what}"})
+        try:
+            yield
+        finally:
+            connection.execute(text("SELECT pg_advisory_unlock(hashtext(:what))"), {"what": f"blendex {what}"})
+            connection.invalidate()  # its lock_timeout is not that of the others
 
 
 def now(session: Session) -> ColumnElement[float]:
@@ -32,12 +131,90 @@ def insert(session: Session, model: type[DeclarativeBase]) -> Any:
     return statement
 
 
+def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElement[bool]:
+    """``column`` is one of many values: one array parameter on PostgreSQL, which plans and parses it once."""
+    if session.get_bind().dialect.name == "sqlite":
+        return cast("ColumnElement[bool]", column.in_(values))
+    kind = String() if isinstance(column.type, String) else column.type  # its length is of no use here
+    return cast("ColumnElement[bool]", column == any_(literal(list(values), postgresql.ARRAY(kind))))
+
+
 def skip_locked(statement: Select[Any]) -> Select[Any]:
     """Lock the selected rows, leaving those that others hold; SQLite writes one at a time and ignores it."""
     return statement.with_for_update(skip_locked=True)
 
 
-def prepare_sqlite(engine: Engine) -> None:
+def add_new(session: Session, model: type[DeclarativeBase], names: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    """Insert rows in bulk, leaving out those whose key is taken; how many went in. COPY on PostgreSQL."""
+    target = table(model)
+    if session.get_bind().dialect.name == "sqlite":
+        values = [dict(zip(names, row, strict=True)) for row in rows]
+        if not values:
+            return 0
+        before = session.execute(text("SELECT total_changes()")).scalar_one()
+        session.connection().execute(sqlite.insert(target).on_conflict_do_nothing(), values)
+        return int(session.execute(text("SELECT total_changes()")).scalar_one() - before)
+    columns = ", ".join(f'"{name}"' for name in names)
+    with _copied(session, target.name, names, rows) as cursor:
+        cursor.execute(
+            f"INSERT INTO {target.name} ({columns}) SELECT {columns} FROM copied ON CONFLICT DO NOTHING"  # noqa: S608
+        )
+        return int(cursor.rowcount)
+
+
+def update_from(
+    session: Session,
+    model: type[DeclarativeBase],
+    *,
+    key: str,
+    value: str,
+    rows: Iterable[tuple[Any, Any]],
+    fixed: dict[str, Any],
+    where: dict[str, Any],
+) -> None:
+    """Set column ``value``, and the ``fixed`` ones, of every row whose ``key`` is given with it, in bulk.
+
+    ``where`` names columns that must have a value besides. COPY and one UPDATE on PostgreSQL.
+    """
+    target = table(model)
+    if session.get_bind().dialect.name == "sqlite":
+        pairs = [{"p_key": first, "p_value": second} for first, second in rows]
+        if not pairs:
+            return
+        sets = ", ".join([f'"{value}" = :p_value', *(f'"{name}" = :s_{name}' for name in fixed)])
+        conditions = " AND ".join([f'"{key}" = :p_key', *(f'"{name}" = :w_{name}' for name in where)])
+        common = {f"s_{name}": item for name, item in fixed.items()} | {f"w_{n}": item for n, item in where.items()}
+        session.connection().execute(
+            text(f"UPDATE {target.name} SET {sets} WHERE {conditions}"),  # noqa: S608
+            [pair | common for pair in pairs],
+        )
+        return
+    with _copied(session, target.name, (key, value), rows) as cursor:
+        sets = ", ".join([f'"{value}" = copied."{value}"', *(f'"{name}" = %s' for name in fixed)])
+        conditions = " AND ".join(
+            [f'{target.name}."{key}" = copied."{key}"', *(f'{target.name}."{name}" = %s' for name in where)]
+        )
+        cursor.execute(
+            f"UPDATE {target.name} SET {sets} FROM copied WHERE {conditions}",  # noqa: S608
+            [*fixed.values(), *where.values()],
+        )
+
+
+def _copied(session: Session, like: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:
+    """A cursor of the session's own connection, with the rows in the temporary table ``copied``."""
+    driver: Any = session.connection().connection.driver_connection
+    cursor = driver.cursor()
+    columns = ", ".join(f'"{name}"' for name in names)
+    cursor.execute("DROP TABLE IF EXISTS copied")
+    cursor.execute(f"CREATE TEMPORARY TABLE copied ON COMMIT DROP AS SELECT {columns} FROM {like} LIMIT 0")  # noqa: S608
+    with cursor.copy(f"COPY copied ({columns}) FROM STDIN") as copy:
+        for row in rows:
+            copy.write_row(row)
+    cursor.execute("ANALYZE copied")
+    return cursor
+
+
+def _prepare_sqlite(engine: Engine) -> None:
     """Make SQLite behave: WAL, foreign keys, waiting writers, and transactions that we begin ourselves.
 
     pysqlite's own BEGIN comes late, at the first write, so two readers that turn writers deadlock. Ours is BEGIN

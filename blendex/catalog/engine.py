@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -70,25 +70,18 @@ def default_url(root: str, state_dir: Path) -> tuple[str, str | None]:
     )
 
 
-def open_engine(url: str) -> Engine:
-    """An engine for ``url``."""
-    engine = create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-    if engine.dialect.name == "sqlite":
-        dialect.prepare_sqlite(engine)
-    return engine
-
-
 class UnitOfWork:
     """Transactions on one catalog. The edge opens one, and only leaving it commits."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self._writer = engine.execution_options(**{dialect.WRITE: True})
+        self._reader = dialect.reader(engine)
+        self._writer = dialect.writer(engine)
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that sees one state and changes nothing."""
-        with Session(self.engine) as session:
+        with Session(self._reader) as session:
             yield session  # closing rolls back, and leaves what was loaded readable
 
     @contextmanager

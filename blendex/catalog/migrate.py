@@ -11,7 +11,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine
 
-from blendex.catalog import revision
+from blendex.catalog import dialect, revision
 from blendex.catalog.models import Base
 from blendex.errors import BlendexError, Code
 
@@ -40,13 +40,16 @@ def upgrade(engine: Engine) -> None:
             f"the catalog is at revision {current}, which this version of Blendex does not know.",
             next_step="Use the newer version that migrated it, or an empty database.",
         )
-    with engine.execution_options(blendex_write=True).begin() as connection:
+    with dialect.writer(engine).begin() as connection:
+        # Several processes start at once: the first migrates, the others find it done.
+        dialect.lock_migrations(connection)
         command.upgrade(_config(connection), "head")
 
 
 def downgrade(engine: Engine, target: str) -> None:
     """Go back to ``target`` (``-1``: one step)."""
-    with engine.execution_options(blendex_write=True).begin() as connection:
+    with dialect.writer(engine).begin() as connection:
+        dialect.lock_migrations(connection)
         command.downgrade(_config(connection), target)
 
 

@@ -59,16 +59,15 @@ def forget(session: Session, key: str) -> None:
 def point(session: Session, name: str, build: str) -> Name:
     """Let a name point at a build; where it pointed stays in its history."""
     now = session.execute(select(dialect.now(session))).scalar_one()
-    row = session.get(Name, name, with_for_update=True)
-    if row is not None and row.build == build:
+    # Version 0 is seen by nobody: it is there to be locked, so that two who make one name take turns.
+    session.execute(
+        dialect.insert(session, Name).values(name=name, build="", version=0, updated_at=now).on_conflict_do_nothing()
+    )
+    row = session.get_one(Name, name, with_for_update=True, populate_existing=True)
+    if row.build == build:
         return row
-    version = 1 if row is None else row.version + 1
-    if row is None:
-        row = Name(name=name, build=build, version=version, updated_at=now)
-        session.add(row)
-    else:
-        row.build, row.version, row.updated_at = build, version, now
-    session.add(NameHistory(name=name, version=version, build=build, at=now))
+    row.build, row.version, row.updated_at = build, row.version + 1, now
+    session.add(NameHistory(name=name, version=row.version, build=build, at=now))
     return row
 
 

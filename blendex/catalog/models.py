@@ -195,12 +195,15 @@ class Unit(Base):
     attempts: Mapped[int] = mapped_column(Integer, default=0)
     priority: Mapped[int] = mapped_column(Integer, default=0)
     cost: Mapped[int] = mapped_column(BigInteger, default=0)
+    # A build's turn among others: where the queue was when it came, plus what it asked for before this unit.
+    turn: Mapped[int] = mapped_column(BigInteger, default=0)
     memory: Mapped[int] = mapped_column(BigInteger)
     payload: Mapped[bytes] = mapped_column(LargeBinary)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    waiting_since: Mapped[float | None] = mapped_column(Float)
 
     __table_args__ = (
-        Index("ix_units_claim", "state", "priority", "cost"),
+        Index("ix_units_claim", "state", "priority", "turn"),
         Index("ix_units_lease", "state", "lease_until"),
     )
 
@@ -267,3 +270,22 @@ class Outbox(Base):
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     work: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[float] = mapped_column(Float)
+
+
+class Worker(Base):
+    """A process that claims units, as it last told of itself."""
+
+    __tablename__ = "workers"
+    id: Mapped[str] = mapped_column(String(128), primary_key=True)
+    host: Mapped[str] = mapped_column(String(256))
+    pid: Mapped[int] = mapped_column(Integer)
+    version: Mapped[str] = mapped_column(String(32))
+    state: Mapped[str] = mapped_column(String(12))  # working, draining
+    classes: Mapped[list[Any]] = mapped_column(JSON)
+    slots: Mapped[int] = mapped_column(Integer)
+    busy: Mapped[int] = mapped_column(Integer)
+    budget: Mapped[int] = mapped_column(BigInteger)  # bytes of memory its children may have together
+    taken: Mapped[int] = mapped_column(BigInteger)  # of these, promised to what runs
+    started_at: Mapped[float] = mapped_column(Float)
+    seen_at: Mapped[float] = mapped_column(Float)
+    seen_until: Mapped[float] = mapped_column(Float)  # later without a new heartbeat: taken for dead

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.resources
+import time
 
 from sqlalchemy import Engine, inspect, text
+
+from blendex.catalog import dialect
+from blendex.errors import BlendexError, Code
 
 
 def head() -> str:
@@ -20,3 +24,28 @@ def current(engine: Engine) -> str | None:
             return None
         revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
         return revision
+
+
+def wait_for_head(engine: Engine, seconds: float) -> None:
+    """Wait for somebody else to bring the database to the newest revision.
+
+    Raises:
+        BlendexError: catalog_version, when nobody did.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = None
+        try:
+            found = current(engine)
+        except dialect.AWAY:
+            if time.monotonic() >= deadline:
+                raise
+        if found == head():
+            return
+        if time.monotonic() >= deadline:
+            raise BlendexError(
+                Code.CATALOG_VERSION,
+                f"the catalog is at revision {found}, this version of Blendex works with {head()}.",
+                next_step="Run blendex migrate, once, before its processes start.",
+            )
+        time.sleep(min(0.5, seconds))

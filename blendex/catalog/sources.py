@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, case, select, update
+from sqlalchemy import ColumnElement, case, literal_column, select, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -58,7 +58,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
     )  # fmt: skip
     for start in range(0, len(addresses), BATCH):
         part = addresses[start : start + BATCH]
-        for row in session.execute(statement.where(source.c.address.in_(part))):
+        for row in session.execute(statement.where(dialect.one_of(session, source.c.address, part))):
             if row.content is None or row.state != "live":
                 yield Known(row.address, row.token, row.racy, row.error, False)
                 continue
@@ -85,27 +85,16 @@ def add_object(session: Session, name: str, size: int) -> int:
 def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) -> None:
     """Take over the directory of a bundle: contents that are new, and what each source's token stands for."""
     contents: dict[tuple[str, str, str], int] = {}
-    for start in range(0, len(entries), BATCH):
-        part = entries[start : start + BATCH]
-        unique = {
-            (entry["content_hash"], entry["recipe"], entry["strength"]): {
-                "recipe": entry["recipe"],
-                "strength": entry["strength"],
-                "hash": bytes.fromhex(entry["content_hash"]),
-                "size": entry["size"],
-                "records": entry["records"],
-                "object": object_id,
-                "offset": entry["offset"],
-                "length": entry["length"],
-                "digest": bytes.fromhex(entry["digest"]),
-                "findings": entry["findings"] or None,
-                "learned": (1 + ("bad_rows" in entry["facts"])) if entry["facts"].get("learnt") else 0,
-                "crc": entry.get("crc"),
-            }
-            for entry in part
-        }
+    # In the order of their keys, all contents before all sources: two transactions that record the same rows wait
+    # for each other, and never in a circle.
+    unique = {(entry["content_hash"], entry["recipe"], entry["strength"]): entry for entry in entries}
+    keys = sorted(unique)
+    for start in range(0, len(keys), BATCH):
+        part = keys[start : start + BATCH]
         statement = dialect.insert(session, Content)
-        lost = select(Object.state).where(Object.id == Content.object).scalar_subquery() != "live"
+        # By its name: an ON CONFLICT clause is nothing that SQLAlchemy correlates a subquery with.
+        row: ColumnElement[int] = literal_column("contents.object")
+        lost = select(Object.state).where(Object.id == row).scalar_subquery() != "live"
         # What was learnt lies beside the sidecar: an object that has both is the better one.
         better = statement.excluded.learned > Content.learned
         moved = {name: statement.excluded[name] for name in ("object", "offset", "length", "digest", "learned", "crc")}
@@ -113,28 +102,43 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
             statement.on_conflict_do_update(
                 index_elements=["hash", "recipe", "strength"], set_=moved, where=lost | better
             ),
-            list(unique.values()),
+            [_content(unique[key], object_id) for key in part],
         )
         rows = session.execute(
             select(Content.id, Content.hash, Content.recipe, Content.strength).where(
-                Content.hash.in_([value["hash"] for value in unique.values()])
+                dialect.one_of(session, Content.hash, [bytes.fromhex(key[0]) for key in part])
             )
         )
         contents |= {(row.hash.hex(), row.recipe, row.strength): row.id for row in rows}
-        _upsert(
-            session,
-            [
-                {
-                    "address": entry["address"],
-                    "recipe": entry["recipe"],
-                    "token": entry["token"],
-                    "racy": entry["racy"],
-                    "content": contents[entry["content_hash"], entry["recipe"], entry["strength"]],
-                    "error": None,
-                }
-                for entry in part
-            ],
-        )
+    rows_of_sources = [
+        {
+            "address": entry["address"],
+            "recipe": entry["recipe"],
+            "token": entry["token"],
+            "racy": entry["racy"],
+            "content": contents[entry["content_hash"], entry["recipe"], entry["strength"]],
+            "error": None,
+        }
+        for entry in entries
+    ]
+    _upsert(session, rows_of_sources)
+
+
+def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
+    return {
+        "recipe": entry["recipe"],
+        "strength": entry["strength"],
+        "hash": bytes.fromhex(entry["content_hash"]),
+        "size": entry["size"],
+        "records": entry["records"],
+        "object": object_id,
+        "offset": entry["offset"],
+        "length": entry["length"],
+        "digest": bytes.fromhex(entry["digest"]),
+        "findings": entry["findings"] or None,
+        "learned": (1 + ("bad_rows" in entry["facts"])) if entry["facts"].get("learnt") else 0,
+        "crc": entry.get("crc"),
+    }
 
 
 def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> None:
@@ -158,6 +162,8 @@ def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> Non
 def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
     if not rows:
         return
+    # The last one counts where a source was read twice; sorted for the reason that ``record`` gives.
+    rows = [row for _, row in sorted({(row["address"], row["recipe"]): row for row in rows}.items())]
     statement = dialect.insert(session, Source)
     excluded = statement.excluded
     same = Source.content.is_not_distinct_from(excluded.content)
@@ -174,23 +180,15 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
         },
         where=~same | (Source.token != excluded.token) | (Source.racy != excluded.racy) | (Source.error.is_not(None)),
     )
-    session.execute(statement, rows)
+    for start in range(0, len(rows), BATCH):
+        session.execute(statement, rows[start : start + BATCH])
 
 
 def written_in(session: Session, mirror: int, recipe: str, rows: Sequence[tuple[str, str]]) -> None:
     """Remember that the sidecars of these (address, path) rows lie in a mirror, to be linked from there."""
-    connection = session.connection()
-    table = dialect.table(Source)
-    statement = (
-        update(table)
-        .where(table.c.recipe == recipe, table.c.address == bindparam("b_address"))
-        .values(mirror=mirror, path=bindparam("b_path"))
+    dialect.update_from(
+        session, Source, key="address", value="path", rows=rows, fixed={"mirror": mirror}, where={"recipe": recipe}
     )
-    for start in range(0, len(rows), 5_000):
-        connection.execute(
-            statement,
-            [{"b_address": address, "b_path": path} for address, path in rows[start : start + 5_000]],
-        )
 
 
 def lose_object(session: Session, name: str) -> None:

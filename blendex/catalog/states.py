@@ -11,6 +11,7 @@ database's clock, in SQL: workers' clocks differ.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import CursorResult, Update, func, select, update
@@ -20,6 +21,7 @@ from blendex.catalog import dialect
 from blendex.catalog.models import RUNNING, Build, Unit
 
 ORDER = (*RUNNING, "ready")
+CLASSES = ("plan", "index", "pack", "publish")
 ENDED = ("ready", "failed", "cancelled")
 # From where a build may come into each state.
 FROM = {
@@ -83,12 +85,14 @@ def touch_build(session: Session, build: str, **values: Any) -> None:
     )
 
 
-def claim_unit(session: Session, worker: str, lease_seconds: float, memory: int) -> Unit | None:
-    """Lease the best waiting unit that fits: urgent first, then publishing and planning, then the largest."""
+def claim_unit(
+    session: Session, worker: str, lease_seconds: float, memory: int, classes: Sequence[str] = CLASSES
+) -> Unit | None:
+    """Lease the best waiting unit that fits: urgent first, then publishing and planning, then whose turn it is."""
     best = dialect.skip_locked(
         select(Unit.id)
-        .where(Unit.state == "waiting", Unit.memory <= memory)
-        .order_by(Unit.priority.desc(), Unit.cost.desc(), Unit.id)
+        .where(Unit.state == "waiting", Unit.memory <= memory, Unit.work.in_(classes))
+        .order_by(Unit.priority.desc(), Unit.turn, Unit.cost.desc(), Unit.id)
         .limit(1)
     ).scalar_subquery()
     return session.execute(
@@ -105,11 +109,14 @@ def claim_unit(session: Session, worker: str, lease_seconds: float, memory: int)
     ).scalar_one_or_none()
 
 
-def renew_leases(session: Session, worker: str, lease_seconds: float) -> set[tuple[int, int]]:
-    """Renew all leases of a worker in one statement; the (unit, fence) pairs that it still holds."""
+def renew_leases(session: Session, worker: str, lease_seconds: float, held: Sequence[int]) -> set[tuple[int, int]]:
+    """Renew the leases that a worker believes to hold, in one statement; the (unit, fence) pairs that it does hold.
+
+    One that it claimed but knows nothing of, the answer having been lost, is not renewed: it runs out.
+    """
     rows = session.execute(
         update(Unit)
-        .where(Unit.state == "leased", Unit.worker == worker)
+        .where(dialect.one_of(session, Unit.id, held), Unit.state == "leased", Unit.worker == worker)
         .values(lease_until=dialect.now(session) + lease_seconds)
         .returning(Unit.id, Unit.fence)
         .execution_options(synchronize_session=False)
@@ -127,6 +134,12 @@ def end_unit(session: Session, unit: int, fence: int, state: str, error: dict[st
     )
 
 
+def holds_lease(session: Session, unit: int, fence: int) -> bool:
+    """Whether a lease is still what it was: nobody claimed the unit or took the lease back since."""
+    found = select(Unit.id).where(Unit.id == unit, Unit.fence == fence, Unit.state == "leased")
+    return session.execute(found).scalar_one_or_none() is not None
+
+
 def hand_back(session: Session, unit: int, fence: int, count: bool) -> bool:
     """leased → waiting; ``count`` says whether the attempt counts against the unit."""
     return _changed(
@@ -137,9 +150,16 @@ def hand_back(session: Session, unit: int, fence: int, count: bool) -> bool:
             state="waiting",
             worker=None,
             lease_until=None,
+            waiting_since=dialect.now(session),
             attempts=Unit.attempts + (1 if count else 0),
         ),
     )
+
+
+def any_expired(session: Session) -> bool:
+    """Whether some lease ran out."""
+    found = select(Unit.id).where(Unit.state == "leased", Unit.lease_until < dialect.now(session)).limit(1)
+    return session.execute(found).scalar_one_or_none() is not None
 
 
 def expire_leases(session: Session) -> list[int]:
@@ -147,7 +167,13 @@ def expire_leases(session: Session) -> list[int]:
     rows = session.execute(
         update(Unit)
         .where(Unit.state == "leased", Unit.lease_until < dialect.now(session))
-        .values(state="waiting", worker=None, lease_until=None, attempts=Unit.attempts + 1)
+        .values(
+            state="waiting",
+            worker=None,
+            lease_until=None,
+            waiting_since=dialect.now(session),
+            attempts=Unit.attempts + 1,
+        )
         .returning(Unit.id)
         .execution_options(synchronize_session=False)
     )

@@ -35,16 +35,22 @@ def create(
     *,
     memory: int,
     cost: int = 0,
+    turn: int = 0,
     priority: int = 0,
     attempts: int = 0,
 ) -> int:
-    """A new waiting unit; its id."""
+    """A new waiting unit; its id.
+
+    ``priority`` is the build's; ``turn`` orders units of one priority, the lowest first.
+    """
     unit = Unit(
         work=work,
         build=build,
         state="waiting",
         memory=memory,
         cost=cost,
+        turn=turn,
+        waiting_since=dialect.now(session),
         priority=priority * 10 + PRIORITY[work],
         payload=pack(data),
         attempts=attempts,
@@ -56,15 +62,34 @@ def create(
 
 
 def subscribe(session: Session, unit: int, build: str, sources: int) -> None:
-    """A build waits for a unit."""
+    """A build waits for a unit, for so many more sources."""
+    statement = dialect.insert(session, Subscription).values(unit=unit, build=build, sources=sources)
     session.execute(
-        dialect.insert(session, Subscription).values(unit=unit, build=build, sources=sources).on_conflict_do_nothing()
+        statement.on_conflict_do_update(
+            index_elements=["unit", "build"], set_={"sources": Subscription.sources + statement.excluded.sources}
+        )
     )
 
 
 def subscribers(session: Session, unit: int) -> list[str]:
     """Builds that wait for a unit."""
     return list(session.execute(select(Subscription.build).where(Subscription.unit == unit)).scalars())
+
+
+def next_turn(session: Session) -> int:
+    """Where the queue of index units is: the turn that a build which comes now begins with.
+
+    Start-time fair queueing: a unit's turn is that of the queue when its build came, plus the cost of what the build
+    asked for before it. A small build's units come next beside a large one's hundreds, and a large build that
+    came first is never overtaken for ever.
+    """
+    for state, pick in (("waiting", func.min), ("leased", func.max)):
+        found = session.execute(
+            select(pick(Unit.turn)).where(Unit.state == state, Unit.work == "index")
+        ).scalar_one_or_none()
+        if found is not None:
+            return int(found)
+    return 0
 
 
 def under_way(session: Session, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
@@ -75,20 +100,70 @@ def under_way(session: Session, keys: Sequence[tuple[str, str]]) -> dict[tuple[s
         by_recipe.setdefault(recipe, []).append(address)
     for recipe, addresses in by_recipe.items():
         for start in range(0, len(addresses), BATCH):
+            part = addresses[start : start + BATCH]
             rows = session.execute(
                 select(Pending.address, Pending.unit).where(
-                    Pending.recipe == recipe, Pending.address.in_(addresses[start : start + BATCH])
+                    Pending.recipe == recipe, dialect.one_of(session, Pending.address, part)
                 )
             )
             found |= {(row.address, recipe): row.unit for row in rows}
     return found
 
 
-def announce(session: Session, unit: int, keys: Iterable[tuple[str, str]]) -> None:
-    """Tell that ``unit`` will read these (address, recipe) pairs."""
-    rows = [{"address": address, "recipe": recipe, "unit": unit} for address, recipe in keys]
-    if rows:
-        session.execute(dialect.table(Pending).insert(), rows)
+def hold(session: Session, units: Iterable[int]) -> set[int]:
+    """Of these units those that have not ended; none of them ends or goes before this transaction does.
+
+    So whoever subscribes to one of them is seen by whoever ends it.
+    """
+    alive: set[int] = set()
+    wanted = sorted(set(units))
+    for start in range(0, len(wanted), BATCH):
+        part = wanted[start : start + BATCH]
+        statement = select(Unit.id).where(dialect.one_of(session, Unit.id, part), Unit.state.in_(("waiting", "leased")))
+        alive |= set(session.execute(statement.order_by(Unit.id).with_for_update(read=True)).scalars())
+    return alive
+
+
+def announce(session: Session, rows: Sequence[tuple[str, str, int]]) -> set[int]:
+    """Tell which units will read what: (address, recipe, unit) each.
+
+    Returns:
+        The units of which somebody else was about to read something meanwhile: ``announced`` says what is left.
+    """
+    ordered = sorted(rows)  # all planners in one order, so that they never wait in a circle
+    if dialect.add_new(session, Pending, ("address", "recipe", "unit"), ordered) == len(ordered):
+        return set()
+    wanted = {unit: 0 for _, _, unit in ordered}
+    for _, _, unit in ordered:
+        wanted[unit] += 1
+    got: dict[int, int] = {}
+    ids = sorted(wanted)
+    for start in range(0, len(ids), BATCH):
+        part = ids[start : start + BATCH]
+        statement = select(Pending.unit, func.count()).where(dialect.one_of(session, Pending.unit, part))
+        got |= {row[0]: row[1] for row in session.execute(statement.group_by(Pending.unit))}
+    return {unit for unit, count in wanted.items() if got.get(unit, 0) != count}
+
+
+def announced(session: Session, unit: int) -> set[tuple[str, str]]:
+    """What a unit is to read: (address, recipe) each."""
+    rows = session.execute(select(Pending.address, Pending.recipe).where(Pending.unit == unit))
+    return {(row.address, row.recipe) for row in rows}
+
+
+def reduce(session: Session, unit: int, data: Any, cost: int) -> None:
+    """Replace the payload of a unit that this transaction made."""
+    session.execute(
+        update(Unit)
+        .where(Unit.id == unit)
+        .values(payload=pack(data), cost=cost)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def drop(session: Session, unit: int) -> None:
+    """Remove a unit that this transaction made and nobody needs."""
+    session.execute(delete(Unit).where(Unit.id == unit))
 
 
 def withdraw(session: Session, unit: int) -> None:
@@ -118,20 +193,34 @@ def unsubscribe(session: Session, build: str) -> list[int]:
 
     Waiting units without a subscriber are removed at once.
     """
-    mine = list(session.execute(select(Subscription.unit).where(Subscription.build == build)).scalars())
+    mine = lock_of(session, build)
     session.execute(delete(Subscription).where(Subscription.build == build))
-    orphans = []
+    leased = []
     for start in range(0, len(mine), BATCH):
         part = mine[start : start + BATCH]
-        wanted = set(session.execute(select(Subscription.unit).where(Subscription.unit.in_(part))).scalars())
-        orphans += [unit for unit in part if unit not in wanted]
-    leased = []
-    for start in range(0, len(orphans), BATCH):
-        part = orphans[start : start + BATCH]
-        leased += list(session.execute(select(Unit.id).where(Unit.id.in_(part), Unit.state == "leased")).scalars())
-        session.execute(delete(Pending).where(Pending.unit.in_(part)))
-        session.execute(delete(Unit).where(Unit.id.in_(part)))
+        wanted = set(
+            session.execute(select(Subscription.unit).where(dialect.one_of(session, Subscription.unit, part))).scalars()
+        )
+        orphans = [unit for unit in part if unit not in wanted]
+        if not orphans:
+            continue
+        leased += list(
+            session.execute(
+                select(Unit.id).where(dialect.one_of(session, Unit.id, orphans), Unit.state == "leased")
+            ).scalars()
+        )
+        session.execute(delete(Pending).where(dialect.one_of(session, Pending.unit, orphans)))
+        session.execute(delete(Unit).where(dialect.one_of(session, Unit.id, orphans)))
     return leased
+
+
+def lock_of(session: Session, build: str) -> list[int]:
+    """The units that a build subscribed to; none of them changes, or gets a subscriber, until this transaction ends.
+
+    A transaction that also changes builds does this first: whoever ends a unit locks the unit, then its builds.
+    """
+    mine = select(Subscription.unit).where(Subscription.build == build)
+    return list(session.execute(select(Unit.id).where(Unit.id.in_(mine)).order_by(Unit.id).with_for_update()).scalars())
 
 
 def unfinished(session: Session, build: str) -> int:
@@ -150,3 +239,29 @@ def counts(session: Session) -> dict[str, int]:
     """Units per state."""
     rows = session.execute(select(Unit.state, func.count()).group_by(Unit.state))
     return {row[0]: row[1] for row in rows}
+
+
+def waiting(session: Session) -> dict[str, tuple[int, float]]:
+    """Per class of work: units that wait, and for how long the oldest has, in seconds."""
+    rows = session.execute(
+        select(Unit.work, func.count(), dialect.now(session) - func.min(Unit.waiting_since))
+        .where(Unit.state == "waiting")
+        .group_by(Unit.work)
+    )
+    return {row[0]: (int(row[1]), float(row[2] or 0.0)) for row in rows}
+
+
+def builds_of(session: Session, ids: Sequence[int]) -> set[str]:
+    """The builds that asked for these units first."""
+    return set(session.execute(select(Unit.build).where(dialect.one_of(session, Unit.id, ids))).scalars())
+
+
+def works_of(session: Session, ids: Sequence[int]) -> set[str]:
+    """The classes of work of these units."""
+    return set(session.execute(select(Unit.work).where(dialect.one_of(session, Unit.id, ids))).scalars())
+
+
+def census(session: Session) -> dict[tuple[str, str], int]:
+    """Units by (work, state)."""
+    rows = session.execute(select(Unit.work, Unit.state, func.count()).group_by(Unit.work, Unit.state))
+    return {(row[0], row[1]): int(row[2]) for row in rows}

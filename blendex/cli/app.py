@@ -167,6 +167,35 @@ def serve(
 
 
 @app.command()
+def worker(
+    classes: Annotated[
+        list[str] | None, typer.Option(help="plan, index or publish: the work to claim. May be repeated. Default: all.")
+    ] = None,
+    slots: Annotated[int | None, typer.Option(min=1, max=256, help="Child processes that work at one time.")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=64, help="Memory of all children together, in MiB. Default: what there is.")
+    ] = None,
+    allow_root: Annotated[
+        list[Path] | None, typer.Option(help="A folder in which sources may be read. May be repeated.")
+    ] = None,
+    root: RootDir = None,
+) -> None:
+    """Claim and do units of a shared catalog, woken through BLENDEX_BROKER_URL, until SIGTERM."""
+    from blendex.cli.worker import work
+
+    work(root, allow_root or [], classes or [], slots, budget)
+
+
+@app.command()
+def migrate(root: RootDir = None, json: Json = False) -> None:
+    """Bring the catalog to the revision that this version works with."""
+    from blendex.cli.worker import migrate as run
+
+    revision = run(root)
+    _print({"revision": revision}, json, f"the catalog is at revision {revision}")
+
+
+@app.command()
 def verify(
     mirror: Annotated[Path, typer.Argument(help="The folder of a mirror.")],
     sources: Annotated[bool, typer.Option(help="Also ask whether the sources are unchanged.")] = False,

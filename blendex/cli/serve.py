@@ -1,4 +1,4 @@
-"""``blendex serve``: API and workers in one process, the embedded form."""
+"""``blendex serve``: the API; with its workers in the same process, or, with a broker, for workers elsewhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from blendex.builds.loop import ClaimLoop
-from blendex.builds.site import open_site
+from blendex.builds.site import Site, open_site
+from blendex.catalog.engine import catalog_id
 from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
+from blendex.observability import logs
 from blendex.runtime.slots import Slots
 
 
@@ -37,27 +41,66 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
         ) from error
 
     settings = settings_for(root)
+    logs.configure(settings.log_format, settings.log_level)
     roots = tuple(os.path.realpath(path) for path in allow_root) or settings.allowed_roots or (os.getcwd(),)
-    site = open_site(settings, roots)
+    site = open_site(settings, roots, "blendex serve")
     if site.notice:
         sys.stderr.write(site.notice + "\n")
-    loop = ClaimLoop(site, Slots(settings.slots, "blendex.units"))
-    worker = threading.Thread(target=loop.run, name="blendex-claims", daemon=True)
+    hands = _telling(site, settings.broker_url.get_secret_value()) if settings.broker_url else _working(site)
     previews = Slots(1, "blendex.units")
     listener = socket.create_server((host, port), reuse_port=False)
     sys.stdout.write(f"http://{host}:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     sys.stderr.write(f"mirrors under {site.root.path}; sources may be read in {', '.join(roots)}\n")
-    worker.start()
-    app = create_app(site, previews, loop.wake, alive=worker.is_alive)
+    app = create_app(site, previews, hands.wake, alive=hands.alive)
     # uvicorn raises the signal that ended it once more, for the handler it found. Without one of ours the process
     # would end there, and what its children had in hand would wait for its leases to run out.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(app, log_level="warning", log_config=None, access_log=False, timeout_graceful_shutdown=5)
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
+        hands.stop()
+        previews.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Hands:
+    """Who does what was written to the catalog."""
+
+    wake: Callable[[], None]
+    alive: Callable[[], bool]
+    stop: Callable[[], None]
+
+
+def _working(site: Site) -> _Hands:
+    """Workers in this process: the embedded form."""
+    slots = site.settings.slots
+    loop = ClaimLoop(site, Slots(slots, "blendex.units"), classes=site.settings.classes, threads=slots + 1)
+    worker = threading.Thread(target=loop.run, name="blendex-claims", daemon=True)
+    worker.start()
+
+    def stop() -> None:
         loop.stop()
         worker.join()
-        previews.close()
+
+    return _Hands(loop.wake, worker.is_alive, stop)
+
+
+def _telling(site: Site, broker_url: str) -> _Hands:
+    """Workers elsewhere, told through a broker."""
+    try:
+        from workers.app import create_celery
+        from workers.relay import Relay
+    except ModuleNotFoundError as error:
+        raise BlendexError(
+            Code.BAD_REQUEST,
+            f"BLENDEX_BROKER_URL needs the extra 'workers' ({error.name} is not installed).",
+            next_step="pip install 'blendex[workers]', or unset it to work in this process.",
+        ) from error
+
+    app = create_celery(broker_url, catalog_id(site.root.path), patient=False)
+    relay = Relay(site.work, app, site.settings.poll_seconds)
+    relay.start()
+    return _Hands(relay.nudge, relay.thread.is_alive, relay.stop)

@@ -310,7 +310,7 @@ def judge_sidecar(data: bytes, right: bytes) -> str | None:
         if int.from_bytes(data[-8:], "big") == size:
             return "its numbers are big-endian"
         if data == right[:-8]:
-            return "the size of the source is missing at its end"
+            return f"it ends at {last}, not at {size}: the size is missing, or it was made for a shorter source"
         return f"it was made for a source of {last} bytes, not of {size}"
     values = struct.unpack(f"<{len(data) // 8}Q", data)
     wanted = struct.unpack(f"<{len(right) // 8}Q", right)

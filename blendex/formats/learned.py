@@ -179,15 +179,51 @@ class RowReader:
         if whole:
             whole[0] = b"".join((*self._rest, whole[0]))
             self._rest, self._held = [], 0
-            for line in whole:
-                self._line(line)
-                self._begin += len(line) + 1 + self._dropped
-                self._dropped = 0
+            if self._lines is not None and self.first and not self._dropped:
+                self._plain(self._lines, whole)
+            else:
+                for line in whole:
+                    self._line(line)
+                    self._begin += len(line) + 1 + self._dropped
+                    self._dropped = 0
         if self._held + len(rest) <= _MAX_LINE:
             self._rest.append(rest)
             self._held += len(rest)
         else:
             self._dropped += len(rest)
+
+    def _plain(self, lines: _Lines, whole: list[bytes]) -> None:
+        """What ``_line`` does, line by line; rows with nothing odd about them take a third of its time."""
+        loads, add, infinite = orjson.loads, lines.add, float("inf")
+        begin, records = self._begin, self._records
+        for line in whole:
+            try:
+                row = loads(line)
+                name = row["audio_filepath"]
+                plain = (
+                    0 <= row["duration"] < infinite
+                    and not isinstance(row["duration"], bool)
+                    and "\\" not in name
+                    and "\n" not in name
+                    and "\t" not in name
+                    and "shard_id" not in row
+                    and "_skipme" not in row
+                    and "custom" not in row
+                    and line.count(b'"audio_filepath"') == 1
+                    and line.count(b'"duration"') == 1
+                )
+                packed = name.encode() if plain else b""
+            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, UnicodeEncodeError):
+                plain, packed = False, b""
+            if plain:
+                add(packed)
+                records += 1
+            else:
+                self._begin, self._records = begin, records
+                self._line(line)
+                records = self._records
+            begin += len(line) + 1
+        self._begin, self._records = begin, records
 
     def finish(self) -> tuple[dict[str, Any], bytes | None]:
         """Small facts, and the packed rows.

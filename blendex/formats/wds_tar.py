@@ -18,6 +18,7 @@ from blendex.formats.source import Readable
 from blendex.formats.summary import Sink, Summary
 from blendex.formats.tar import Member, walk
 from blendex.formats.tarheader import BLOCK, REGULAR
+from blendex.formats.text import shown
 
 _TAR_RECORD = 10240
 _METADATA = (b"json", b"nometa")
@@ -41,7 +42,7 @@ def build_wds_tar(source: Readable, sink: Sink, upstream: bool) -> Summary:
     if scan.open is not None:
         raise BlendexError(
             Code.TAR_ODD_MEMBERS,
-            f"the archive has {end.members} members, which do not make pairs; the last one stands alone",
+            f"the archive has {end.members} members, which do not make pairs; {shown(scan.open[1])} stands alone",
             byte=scan.open[0],
             next_step="Pack data and metadata of every sample as two neighbours.",
         )

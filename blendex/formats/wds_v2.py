@@ -117,12 +117,12 @@ class _Scan:
             key, wrong = sample_key(name)
             if wrong:
                 self._refuse(f"the member {shown(name)} {wrong}", offset)
-            if name in self._names:
-                self._refuse(f"two members are called {shown(name)}", offset)
-            self._names.add(name)
             if key != self._key:
                 self._begin(key, offset)
                 offsets.append(offset)
+            if name in self._names:
+                self._refuse(f"two members are called {shown(name)}", offset)
+            self._names.add(name)
             if name.endswith(b".json"):
                 self._json += 1
                 self._check_json(member)

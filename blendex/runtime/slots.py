@@ -58,6 +58,7 @@ class Runner(Protocol):
     """Runs calls; outcomes arrive in ``outcomes``."""
 
     outcomes: queue.Queue[Outcome]
+    count: int
 
     def free(self) -> int: ...
     def start(self, call: Call) -> int: ...

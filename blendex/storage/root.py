@@ -127,6 +127,19 @@ class Root:
         """The private folder of one attempt to publish; ``attempt`` is ``<build>.<unit>-<fence>``."""
         return os.path.join(self.path, "staging", attempt)
 
+    def fence_off(self, build: str, attempt: str) -> None:
+        """Take away the folders of all other attempts to publish a build, so that none of them can any more.
+
+        Attempts rename what they made out of their own folder; one rename here decides for all of it. What attempts
+        at index units leave in staging are files, not folders: they are bundles, and hurt nobody.
+        """
+        top = os.path.join(self.path, "staging")
+        for name in os.listdir(top):
+            path = os.path.join(top, name)
+            if name != attempt and name.startswith(f"{build}.") and os.path.isdir(path):
+                with contextlib.suppress(FileNotFoundError):
+                    self.discard(path)
+
     def private(self, attempt: str, suffix: str) -> str:
         """A fresh name in staging for a file that will be linked elsewhere; it tells whose it is, to the sweeper."""
         return os.path.join(self.path, "staging", f"{attempt}.{os.urandom(8).hex()}{suffix}")

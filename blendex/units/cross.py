@@ -29,12 +29,14 @@ from blendex.units.receipt import dumps
 _MAX_SIDECAR = 256 << 20
 
 
-def check(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
+def check(root: Root, arguments: dict[str, Any], job_path: str) -> dict[str, Any]:
     """What the cross checks of a build find, made now or found from an earlier build of the same.
 
     Args:
         root: where bundles and receipts are.
-        arguments: of staging: key, job, roots, stat_threads, roles (for each leaf, runs of line numbers of the job).
+        arguments: of staging: key, attempt, roots, stat_threads, roles (for each leaf, runs of line numbers of
+            the job).
+        job_path: the job.
 
     Returns:
         sources ([{kind, path, findings}, …]), compared, not_compared (how many pairs of manifest and tars).
@@ -48,7 +50,7 @@ def check(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
             return known
     except (FileNotFoundError, orjson.JSONDecodeError):
         pass
-    with open(arguments["job"], "rb") as job:
+    with open(job_path, "rb") as job:
         found = _Checker(root, arguments, job).run()
     replace(kept, dumps(found))
     return found

@@ -1,15 +1,18 @@
 """Stage and publish a mirror, or renew what is already there.
 
 The publish protocol: everything is written under ``staging/<build>.<unit>-<fence>/``, opened by path and never kept by
-descriptor. Sidecars are hard-linked from the mirror that first wrote them where the content is the same, else
-written from their bundle, unless a pack stands for them; packs are links to their objects. Any error of a link
-(EXDEV, EMLINK, EPERM, a mirror collected meanwhile) means write.
-Then ``sources.jsonl`` and the receipt, then ``READY``, last inside staging; all is flushed; the tokens of all
-sources are compared once more; and one rename to ``mirrors/<key>`` is the commit. If the target exists, its READY
-and receipt are verified and ours is dropped: same key, same bytes. A stop at any point before the rename leaves a
-folder in staging that nobody serves and the sweeper takes; a stop after it leaves a whole mirror, which the next
-attempt finds. The build's folder (ready blend, build.json, then the pointer) follows the rename and precedes the
-transaction that says ``ready``, so a job can start while the service is down.
+descriptor. Whoever claimed the unit made that folder, and whoever claims it after a lost lease takes it away before
+anything else; all that is published is renamed out of it, so an attempt that lost its lease fails at its next
+rename, however long it was stopped before. The mirror grows in ``mirror/`` inside. Sidecars are hard-linked from the
+mirror that first wrote them where the content is the same, else written from their bundle, unless a pack stands for
+them; packs are links to their objects. Any error of a link
+(EXDEV, EMLINK, EPERM, a mirror collected meanwhile) means write. Then ``sources.jsonl`` and the receipt, then
+``READY``, last inside staging; all is flushed; the tokens of all sources are compared once more; and one rename to
+``mirrors/<key>`` is the commit. If the target exists, its READY and receipt are verified and ours is dropped: same
+key, same bytes. A stop at any point before the rename leaves a folder in staging that nobody serves and the sweeper
+takes; a stop after it leaves a whole mirror, which the next attempt finds. The build's folder (ready blend,
+build.json, then the pointer) follows the rename and precedes the transaction that says ``ready``, so a job can
+start while the service is down; its files come by renames, too.
 
 A sidecar's mtime is metadata: upstream refuses one that is older than its source, so it is raised to the source's
 where that lies in the future, and again on a hit after a touch.
@@ -33,7 +36,7 @@ from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, Origin, files_of
 from blendex.storage.local import LocalStorage, token_mtime_ns
-from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, replace, write_all
+from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, write_all
 from blendex.units.cross import check
 from blendex.units.facts import Facts
 from blendex.units.job import read_job
@@ -242,13 +245,18 @@ def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
     return digest.hexdigest(), counts
 
 
+def _job(arguments: dict[str, Any]) -> str:
+    return os.path.join(Root(arguments["root"]).staging(arguments["attempt"]), "job")
+
+
 def _changed(arguments: dict[str, Any]) -> list[str]:
     """Paths of sources that are not what was read any more."""
     storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
-    answers = storage.stat_many(item["address"] for item in _with_files(arguments["job"]))
+    job = _job(arguments)
+    answers = storage.stat_many(item["address"] for item in _with_files(job))
     return [
         item["path"]
-        for item, answer in zip(_with_files(arguments["job"]), answers, strict=True)
+        for item, answer in zip(_with_files(job), answers, strict=True)
         if isinstance(answer, BlendexError) or answer.token != item["token"]
     ]
 
@@ -283,15 +291,13 @@ def _archive_receipt(root: Root, key: str, attempt: str) -> None:
 
 def _publish(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
     key = arguments["key"]
-    staging = root.staging(arguments["attempt"])
-    if os.path.lexists(staging):
-        root.discard(staging)
+    staging = os.path.join(root.staging(arguments["attempt"]), "mirror")
     os.mkdir(staging, 0o755)
     stage = _Stage(root, staging)
     stage._folder("idx")
     for pack in arguments["packs"]:
         stage.add_pack(pack)
-    sources_sha256, counts = _write_sources(stage, arguments["job"])
+    sources_sha256, counts = _write_sources(stage, _job(arguments))
     receipt = arguments["receipt"] | {
         "format": FORMAT,
         "key": key,
@@ -336,7 +342,7 @@ def _renew(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
         os.chmod(mirror, 0o555)
     floor = receipt["sidecar_mtime_ns"]
     raised = 0
-    for item in read_job(arguments["job"]):
+    for item in read_job(_job(arguments)):
         source_ns = token_mtime_ns(item["token"])
         if source_ns <= floor or item["pack"] is not None:
             continue
@@ -354,11 +360,10 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Publish the mirror of a build, or renew it, and write the build's folder.
 
     Args:
-        arguments: root, roots, build, attempt, key, job (path of the job file), receipt (what goes into it beside
+        arguments: root, roots, build, attempt (whose folder holds the job), key, receipt (what goes into it beside
             what is counted here), text, file, nested, world, max_sources, stat_threads, exclude (pointers), roles
             (which sources stand side by side, per leaf), packs (file, object, layout_hash and counts each), index_packs
-            ([pointer of a dataset, file] each),
-            build_json (what ``build.json`` says beside the mirror).
+            ([pointer of a dataset, file] each), build_json (what ``build.json`` says beside the mirror).
 
     Returns:
         {"changed", "changed_count"} when sources changed since they were read (nothing was published), else
@@ -386,12 +391,26 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     if "changed" in result:
         return result
     _archive_receipt(root, key, arguments["attempt"])
-    folder = root.build(arguments["build"])
-    os.makedirs(folder, exist_ok=True)
-    replace(os.path.join(folder, "findings.json"), dumps(check(root, arguments)))
-    replace(os.path.join(folder, "blend.diff"), unified(arguments["text"], blend, arguments["file"]).encode())
-    replace(os.path.join(folder, "blend.yaml"), blend.encode())
-    replace(os.path.join(folder, "build.json"), dumps(arguments["build_json"] | {"mirror": mirror, "key": key}))
-    replace(os.path.join(folder, "path"), (mirror + "\n").encode())
-    flush_folder(os.path.dirname(folder))
+    _write_build(root, arguments, blend, mirror)
     return result | {"mirror": mirror}
+
+
+def _write_build(root: Root, arguments: dict[str, Any], blend: str, mirror: str) -> None:
+    """The build's folder: ready blend, build.json, and last the pointer."""
+    private = root.staging(arguments["attempt"])
+    folder = root.build(arguments["build"])
+    files = {
+        "findings.json": dumps(check(root, arguments, _job(arguments))),
+        "blend.diff": unified(arguments["text"], blend, arguments["file"]).encode(),
+        "blend.yaml": blend.encode(),
+        "build.json": dumps(arguments["build_json"] | {"mirror": mirror, "key": arguments["key"]}),
+        "path": (mirror + "\n").encode(),
+    }
+    for name, data in files.items():
+        create(os.path.join(private, name), data)
+        flush_file(os.path.join(private, name))
+    os.makedirs(folder, exist_ok=True)
+    for name in files:
+        os.rename(os.path.join(private, name), os.path.join(folder, name))
+        flush_folder(folder)  # in this order on the disk, too
+    flush_folder(os.path.dirname(folder))

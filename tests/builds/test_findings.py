@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,13 +123,13 @@ def test_a_manifest_for_several_tars(open_site: OpenSite, data: Path) -> None:
 
 
 def test_an_adopted_build_keeps_its_findings(open_site: OpenSite, data: Path, tmp_path: Path) -> None:
-    site, text = open_site(), _pair(data, ["a.wav"], _rows("a.wav", "gone.wav") + b"\n")
+    url = f"sqlite:///{tmp_path}/catalog.sqlite"
+    site, text = open_site(database_url=url), _pair(data, ["a.wav"], _rows("a.wav", "gone.wav") + b"\n")
     result, report = _report(site, text, data)
     site.work.engine.dispose()
-    for file in Path(site.root.path).glob("catalog.sqlite*"):
+    for file in tmp_path.glob("catalog.sqlite*"):
         file.unlink()
-    shutil.rmtree(tmp_path / "state", ignore_errors=True)
-    again = open_site()
+    again = open_site(database_url=url)
     with again.work.read() as session:
         row = builds.get(session, result["id"])
         assert row is not None

@@ -91,6 +91,7 @@ def test_a_service_beside_two_builders_one_of_them_killed(
 def test_the_command_line_against_a_service(service: httpx.Client, data: Path, tmp_path: Path) -> None:
     put(data / "sub/en.yaml", corpus(data, shards=2).encode())
     blend = put(data / "blend.yaml", b"- {type: group, input_cfg: sub/en.yaml}\n")
+    wait_until_calm()  # else the preview after the build rightly says that its sources must be read again
     ask = ("--json", "--server", str(service.base_url))
     root = tmp_path / "unused"
     plan = end(start("plan", str(blend), *ask, root=root))

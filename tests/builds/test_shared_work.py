@@ -72,7 +72,7 @@ def test_cancelling_one_of_two_leaves_the_shared_work(open_site: OpenSite, data:
     # Plan both, so that the second waits for the units of the first.
     loop = ClaimLoop(site, InlineRunner())
     while "planning" in states(site).values() or "queued" in states(site).values():
-        loop._claim()
+        loop._turn()
         loop._take_outcomes(wait=False)
     control.cancel(site, first)
     work_until_all_ended(site)
@@ -106,11 +106,13 @@ def blendex(*arguments: str, root: Path, **extra: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def test_a_killed_builder_beside_a_living_one_costs_only_time(data: Path, tmp_path: Path, open_site: OpenSite) -> None:
+def test_a_killed_builder_beside_a_living_one_costs_only_time(
+    data: Path, tmp_path: Path, open_site: OpenSite, catalog: Callable[[Path], dict[str, str]]
+) -> None:
     root = tmp_path / "root"
     blend = data / "blend.yaml"
     put(blend, corpus(data, shards=150, rows=20).encode())
-    victim = blendex("build", str(blend), root=root, BLENDEX_UNIT_SOURCES="2")
+    victim = blendex("build", str(blend), root=root, BLENDEX_UNIT_SOURCES="2", **catalog(root))
     site = open_site(root)
     deadline = time.monotonic() + 60
     while "indexing" not in states(site).values():
@@ -118,7 +120,7 @@ def test_a_killed_builder_beside_a_living_one_costs_only_time(data: Path, tmp_pa
         time.sleep(0.01)
     victim.send_signal(signal.SIGKILL)
     victim.communicate()
-    survivor = blendex("build", str(blend), "--json", root=root)
+    survivor = blendex("build", str(blend), "--json", root=root, **catalog(root))
     output, errors = survivor.communicate(timeout=120)
     assert survivor.returncode == 0, errors
     result = json.loads(output)
@@ -127,10 +129,13 @@ def test_a_killed_builder_beside_a_living_one_costs_only_time(data: Path, tmp_pa
     assert sidecars(result["path"]) == sidecars(calm["path"])
 
 
-def test_two_builders_of_one_blend_are_one_build(data: Path, tmp_path: Path) -> None:
+def test_two_builders_of_one_blend_are_one_build(
+    data: Path, tmp_path: Path, catalog: Callable[[Path], dict[str, str]]
+) -> None:
     blend = data / "blend.yaml"
     put(blend, corpus(data, shards=100, rows=10).encode())
-    both = [blendex("build", str(blend), "--json", root=tmp_path / "root") for _ in range(2)]
+    root = tmp_path / "root"
+    both = [blendex("build", str(blend), "--json", root=root, **catalog(root)) for _ in range(2)]
     results = [json.loads(one.communicate(timeout=120)[0]) for one in both]
     assert results[0]["path"] == results[1]["path"]
     # Posted at one time they are one build; the later one finds everything done otherwise.
@@ -141,7 +146,7 @@ def test_a_lost_lease_is_not_published(open_site: OpenSite, data: Path) -> None:
     site = open_site()
     build, _ = submit(site, submission(corpus(data), data))
     slow = ClaimLoop(site, InlineRunner())
-    slow._claim()  # has planned, but has not told
+    slow._turn()  # has planned, but has not told
     from sqlalchemy import text
 
     with site.work.write() as session:

@@ -11,7 +11,8 @@ from sqlalchemy import select, text
 
 from blendex.builds.site import Site
 from blendex.catalog import blobs, builds, migrate, revision, states, units
-from blendex.catalog.engine import UnitOfWork, default_url, open_engine
+from blendex.catalog.dialect import open_engine
+from blendex.catalog.engine import UnitOfWork, default_url
 from blendex.catalog.models import Build, Unit
 from blendex.errors import BlendexError, Code
 
@@ -151,9 +152,9 @@ def test_an_expired_lease_goes_back_and_its_fence_is_worth_nothing(open_site: Op
         assert first is not None
         fence = first.fence
         assert states.expire_leases(session) == []
-        assert states.renew_leases(session, "one", -1) == {(unit, fence)}
+        assert states.renew_leases(session, "one", -1, [unit]) == {(unit, fence)}
         assert states.expire_leases(session) == [unit]
-        assert states.renew_leases(session, "one", 30) == set()
+        assert states.renew_leases(session, "one", 30, [unit]) == set()
         second = states.claim_unit(session, "two", 30, 10)
         assert second is not None
         assert not states.end_unit(session, unit, fence, "done")
@@ -169,7 +170,7 @@ def test_units_nobody_waits_for_go(open_site: OpenSite) -> None:
     with site.work.write() as session:
         shared = units.create(session, "index", one.id, {}, memory=1)
         alone = units.create(session, "index", one.id, {}, memory=1)
-        units.announce(session, alone, [("/a", "r")])
+        units.announce(session, [("/a", "r", alone)])
         for unit, build in ((shared, one.id), (alone, one.id), (shared, two.id)):
             units.subscribe(session, unit, build, 1)
         units.unsubscribe(session, one.id)

@@ -107,7 +107,7 @@ def _idx(*values: int) -> bytes:
         (_idx(0, 9, 18, 27), None),
         (struct.pack(">4Q", 0, 9, 18, 27), "big-endian"),
         (_idx(0, 18, 9, 27), "record 1 begins at 18 and ends at 9"),
-        (_idx(0, 9, 18), "the size of the source is missing"),
+        (_idx(0, 9, 18), "ends at 18, not at 27"),
         (b"\x93NUMPY\x01\x00" + bytes(56), "NumPy"),
         (_idx(0, 9), "made for a source of 9 bytes"),
         (_idx(0, 9, 40, 27), "record 2 begins at 40"),

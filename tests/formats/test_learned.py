@@ -152,3 +152,29 @@ def test_a_line_that_is_too_long_costs_only_itself(monkeypatch: pytest.MonkeyPat
     assert summary.learned is not None
     assert rows_of(summary.learned).names == [b"a", b"", b"c"]
     assert summary.facts["odd"]["odd_duration"] == [1, data.rindex(b'{"audio'), 2]
+
+
+_ROWS = st.sampled_from([
+    b'{"audio_filepath": "a.wav", "duration": 1.5}',
+    b'{"audio_filepath": "b\\\\tc.wav", "duration": 1.5}',
+    b'{"audio_filepath": "d.wav", "duration": true}',
+    b'{"audio_filepath": "d.wav", "duration": -1}',
+    b'{"audio_filepath": "d.wav", "duration": "1"}',
+    b'{"audio_filepath": "e.wav"}',
+    b'{"audio_filepath": 5, "duration": 1}',
+    b'{"audio_filepath": "f.wav", "duration": 1, "shard_id": 3}',
+    b'{"audio_filepath": "g.wav", "duration": 1, "_skipme": 1}',
+    b'{"audio_filepath": "h.wav", "duration": 1, "custom": {"_skipme": true}}',
+    b'{"audio_filepath": "i.wav", "duration": 1, "audio_filepath": "j.wav"}',
+    b'{"audio_filepath": "k.wav", "duration": NaN}',
+    b"", b"  ", b"[]", b"{", b'"text"', b"\xff",
+])  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_ROWS, max_size=30), st.integers(0, 2**16), st.sampled_from(["", "upstream"]))
+def test_the_short_way_over_plain_rows_learns_the_same(rows: list[bytes], seed: int, compat: str) -> None:
+    data = b'{"audio_filepath": "first.wav", "duration": 1}\n' + b"\n".join(rows)
+    # In one piece every row goes the long way, since what a first row looks like is not known before.
+    long, short = _learn("jsonl", data, compat), _learn("jsonl", data, compat, random.Random(seed))
+    assert (long.learned, long.facts) == (short.learned, short.facts)

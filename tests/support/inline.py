@@ -15,6 +15,7 @@ class InlineRunner:
 
     def __init__(self) -> None:
         self.outcomes: queue.Queue[Outcome] = queue.Queue()
+        self.count = 1
         self.calls: list[Call] = []
 
     def free(self) -> int:

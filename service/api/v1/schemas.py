@@ -135,6 +135,24 @@ class Names(BaseModel):
     next: str | None
 
 
+class Worker(BaseModel):
+    """A process that claims units."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    state: str = Field(description="working, draining, or silent: it missed its heartbeats.")
+    classes: list[str]
+    slots: int
+    busy: int
+
+
+class Workers(BaseModel):
+    """All of them."""
+
+    workers: list[Worker]
+
+
 TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}}
 
 

@@ -1,0 +1,51 @@
+"""What the catalog as a whole looks like, for whoever operates it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from blendex.builds.site import Site
+from blendex.catalog import builds, dialect, units, workers
+from blendex.catalog.models import Worker
+from blendex.observability.metrics import Figures
+
+
+def gauges(site: Site) -> Figures:
+    """Gauges of the whole catalog; every api process shows the same. None while the database is away."""
+    try:
+        with site.work.read() as session:
+            by_state = units.census(session)
+            waiting = units.waiting(session)
+            running = builds.census(session)
+            alive = sum(is_alive for _, is_alive in workers.page(session))
+            untold = builds.outbox_length(session)
+    except dialect.AWAY:
+        return [("blendex_up", "Whether the catalog answers.", (), {(): 0.0})]
+    states_of_units: dict[tuple[str, ...], float] = {key: float(number) for key, number in by_state.items()}
+    age: dict[tuple[str, ...], float] = {(work,): seconds for work, (_, seconds) in waiting.items()}
+    return [
+        ("blendex_up", "Whether the catalog answers.", (), {(): 1.0}),
+        ("blendex_units", "Units in the catalog.", ("work", "state"), states_of_units),
+        ("blendex_oldest_waiting_seconds", "How long the oldest waiting unit of a class has waited.", ("work",), age),
+        ("blendex_builds", "Builds by state.", ("state",), {(key,): float(n) for key, n in running.items()}),
+        ("blendex_workers_alive", "Workers that told of themselves in time.", (), {(): float(alive)}),
+        ("blendex_outbox_rows", "Wake-ups that no relay has told yet.", (), {(): float(untold)}),
+    ]
+
+
+def worker_summary(worker: Worker, alive: bool) -> dict[str, Any]:
+    """A worker, as it last told of itself."""
+    return {
+        "id": worker.id,
+        "state": worker.state if alive else "silent",
+        "host": worker.host,
+        "pid": worker.pid,
+        "version": worker.version,
+        "classes": worker.classes,
+        "slots": worker.slots,
+        "busy": worker.busy,
+        "budget_bytes": worker.budget,
+        "taken_bytes": worker.taken,
+        "started_at": worker.started_at,
+        "seen_at": worker.seen_at,
+    }

@@ -1,0 +1,48 @@
+"""Workers: who claims units, as each tells of itself. Nothing is decided by these rows; leases decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from blendex.catalog import dialect
+from blendex.catalog.models import Worker
+
+# A row that nobody renewed for this long says nothing any more.
+FORGET_SECONDS = 24 * 3600.0
+
+
+def beat(session: Session, worker: str, seconds: float, values: dict[str, Any]) -> None:
+    """Tell that a worker is there, and how it is, for the next ``seconds``."""
+    now = dialect.now(session)
+    told = values | {"seen_at": now, "seen_until": now + seconds}
+    session.execute(
+        dialect.insert(session, Worker)
+        .values(id=worker, started_at=now, **told)
+        .on_conflict_do_update(index_elements=["id"], set_=told)
+    )
+
+
+def leave(session: Session, worker: str) -> None:
+    """A worker ended by itself."""
+    session.execute(delete(Worker).where(Worker.id == worker))
+
+
+def has_old(session: Session) -> bool:
+    """Whether there is anything to forget."""
+    old = select(Worker.id).where(Worker.seen_until < dialect.now(session) - FORGET_SECONDS).limit(1)
+    return session.execute(old).scalar_one_or_none() is not None
+
+
+def forget(session: Session) -> None:
+    """Remove those that died long ago."""
+    session.execute(delete(Worker).where(Worker.seen_until < dialect.now(session) - FORGET_SECONDS))
+
+
+def page(session: Session) -> list[tuple[Worker, bool]]:
+    """Every worker that is known, the oldest first, and whether it told of itself in time."""
+    alive = (Worker.seen_until >= dialect.now(session)).label("alive")
+    rows = session.execute(select(Worker, alive).order_by(Worker.started_at, Worker.id))
+    return [(row[0], bool(row[1])) for row in rows]

@@ -1,0 +1,71 @@
+"""``blendex worker`` and ``blendex migrate``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from blendex.builds.site import open_site
+from blendex.catalog import migrate as migrations
+from blendex.catalog import revision
+from blendex.catalog.dialect import open_engine
+from blendex.catalog.engine import default_url
+from blendex.cli.local import settings_for
+from blendex.errors import BlendexError, Code
+from blendex.observability import logs
+from blendex.settings import Settings
+from blendex.storage.root import Root
+
+
+def _settings(root: Path | None, classes: Sequence[str], slots: int | None, budget_mb: int | None) -> Settings:
+    settings = settings_for(root)
+    given = {"classes": tuple(classes) or None, "slots": slots, "budget_mb": budget_mb}
+    changed = {name: value for name, value in given.items() if value is not None}
+    try:
+        return Settings.model_validate(settings.model_dump() | changed)
+    except ValidationError as error:
+        raise BlendexError(
+            Code.BAD_REQUEST,
+            "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()),
+            next_step="See blendex worker --help.",
+        ) from error
+
+
+def work(
+    root: Path | None, allow_root: Sequence[Path], classes: Sequence[str], slots: int | None, budget_mb: int | None
+) -> None:
+    """Claim and do units until a signal."""
+    try:
+        from workers.main import run
+    except ModuleNotFoundError as error:
+        raise BlendexError(
+            Code.BAD_REQUEST,
+            f"a worker needs the extra 'workers' ({error.name} is not installed).",
+            next_step="pip install 'blendex[workers,postgres]'",
+        ) from error
+
+    settings = _settings(root, classes, slots, budget_mb)
+    logs.configure(settings.log_format, settings.log_level)
+    roots = tuple(os.path.realpath(path) for path in allow_root) or settings.allowed_roots or (os.getcwd(),)
+    site = open_site(settings, roots, "blendex worker")
+    broker = settings.broker_url
+    run(site, None if broker is None else broker.get_secret_value())
+    # Threads of libraries may sit in a call that nobody will answer; nothing is left that they could be needed for.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def migrate(root: Path | None) -> str:
+    """Bring the catalog to the revision of this version; the revision."""
+    settings = settings_for(root)
+    place = Root(settings.root)
+    place.prepare()
+    engine = open_engine(settings.database_url or default_url(place.path, settings.state_dir)[0], "blendex migrate")
+    migrations.upgrade(engine)
+    engine.dispose()
+    return revision.head()

@@ -1,0 +1,23 @@
+"""``/v1/workers``."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from blendex.builds.figures import worker_summary
+from blendex.catalog import workers
+from service.api.v1 import schemas
+from service.house import HouseOf
+from service.query import refuse_unknown
+from service.replies import Json
+
+router = APIRouter(prefix="/v1/workers", tags=["workers"], dependencies=[Depends(refuse_unknown)])
+
+
+@router.get("", summary="Who works here", responses={200: {"model": schemas.Workers}})
+def page(house: HouseOf) -> Response:
+    """Every process that claims units, the oldest first; ``silent`` is one that missed its heartbeats."""
+    with house.site.work.read() as session:
+        found = [worker_summary(worker, alive) for worker, alive in workers.page(session)]
+    return Json({"workers": found})

@@ -1,0 +1,123 @@
+"""The Dockerfile and the compose file, held against two tools and against what they promise. No engine is needed."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from compose_spec import PyCompose
+
+from blendex.settings import Settings
+
+HERE = Path(__file__).parent.parent.parent
+COMPOSE = HERE / "docker-compose.yml"
+OURS = ("migrate", "api", "worker-1", "worker-2")
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    """The services with their merges resolved."""
+    value: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return value["services"]  # type: ignore[no-any-return]
+
+
+def hadolint(text: bytes) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    assert program is not None
+    return subprocess.run([program, "-"], input=text, capture_output=True, check=False)
+
+
+def test_hadolint_finds_nothing_and_finds_something() -> None:
+    text = (HERE / "Dockerfile").read_bytes()
+    found = hadolint(text)
+    assert found.returncode == 0, found.stdout.decode()
+    assert hadolint(text.replace(b"slim-bookworm", b"latest").replace(b":3.11.14-latest", b"")).returncode == 1
+
+
+def test_compose_spec_takes_the_file_and_refuses_a_broken_one() -> None:
+    parsed = _parse(COMPOSE.read_text())
+    assert set(parsed.service_names()) == {"postgres", "redis", *OURS}
+    parsed.validate()
+    parsed.validate_volumes()
+    with pytest.raises(ValueError, match="mem_limit"):
+        _parse(COMPOSE.read_text().replace("mem_limit: 128m", "mem_limit: much"))
+    unknown = COMPOSE.read_text().replace('volumes: ["postgres:/var', 'volumes: ["elsewhere:/var')
+    with pytest.raises(ValueError, match="elsewhere"):
+        _parse(unknown).validate_volumes()
+
+
+VALUES = {
+    "POSTGRES_PASSWORD": "secret",
+    "BLENDEX_SHARED": "/shared",
+    "BLENDEX_SOURCES": "/data",
+    "BLENDEX_PORT": "8765",
+}
+
+
+def _parse(text: str) -> Any:
+    """With merges resolved and the variables that the file asks for put in, and no others."""
+    text = re.sub(r"\$\{(\w+)[^}]*\}", lambda match: VALUES[match[1]], text)
+    return PyCompose.from_yaml(yaml.safe_dump(yaml.safe_load(text)))
+
+
+def test_the_image_installs_what_the_checks_install() -> None:
+    text = (HERE / "Dockerfile").read_text()
+    assert "--require-hashes --requirement requirements/cluster.txt" in text
+    assert "--no-index --no-deps --no-build-isolation" in text
+    for name in yaml.safe_load("[blendex, service, workers, migrations]"):
+        assert f"COPY {name} {name}" in text
+        assert f"!{name}" in (HERE / ".dockerignore").read_text()
+
+
+def test_nothing_runs_as_root_or_sees_a_gpu(services: dict[str, Any]) -> None:
+    text = (HERE / "Dockerfile").read_text()
+    assert "USER 10001:10001" in text.split("FROM")[-1]
+    assert "NVIDIA_VISIBLE_DEVICES=void" in text
+    assert "nvidia" not in COMPOSE.read_text().lower()
+    for name in OURS:
+        service = services[name]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["read_only"] is True
+        assert "no-new-privileges:true" in service["security_opt"]
+        assert not service.get("privileged")
+
+
+def test_versions_are_pinned_memory_is_limited_health_is_asked(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        image = service["image"]
+        assert ":" in image, name
+        assert not image.endswith(":latest"), name
+        assert service["mem_limit"], name
+        if name in ("postgres", "redis"):
+            assert service["healthcheck"]["test"], name
+    assert "HEALTHCHECK" in (HERE / "Dockerfile").read_text()
+
+
+def test_everybody_waits_for_what_they_need(services: dict[str, Any]) -> None:
+    assert services["migrate"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    for name in ("api", "worker-1", "worker-2"):
+        waits = {key: value["condition"] for key, value in services[name]["depends_on"].items()}
+        assert waits == {
+            "migrate": "service_completed_successfully", "postgres": "service_healthy", "redis": "service_healthy",
+        }  # fmt: skip
+
+
+def test_settings_exist_and_secrets_come_from_outside(services: dict[str, Any]) -> None:
+    known = {f"BLENDEX_{name.upper()}" for name in Settings.model_fields} | {"BLENDEX_HEALTH"}
+    for name in OURS:
+        assert services[name]["environment"].keys() <= known
+        assert "${POSTGRES_PASSWORD:?" in services[name]["environment"]["BLENDEX_DATABASE_URL"]
+    for name in ("worker-1", "worker-2"):
+        grace = float(services[name]["stop_grace_period"].removesuffix("s"))
+        assert grace >= Settings.model_fields["drain_seconds"].default + 10
+
+
+def test_redis_never_evicts(services: dict[str, Any]) -> None:
+    command = services["redis"]["command"]
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
