@@ -32,6 +32,7 @@ oracle: ## let upstream's own readers read through our mirrors (own environment)
 bench: ## speed beside upstream's builders
 	scripts/oracle-env.sh
 	$(PY) benchmarks/run.py --oracle .venv-oracle/bin/python
+	$(PY) benchmarks/packs.py --oracle .venv-oracle/bin/python
 
 scale: ## growth of the catalog and memory with 100 large submissions
 	$(PY) benchmarks/scale.py

@@ -56,6 +56,7 @@ class Built:
         sources: how many sources it indexes.
         reused: how many were known already.
         excluded: entries that were left out, with who and why.
+        packs: of each dataset that was to have a pack: its file, or the reasons against it.
     """
 
     build: str
@@ -65,6 +66,7 @@ class Built:
     sources: int
     reused: int
     excluded: tuple[dict[str, Any], ...]
+    packs: tuple[dict[str, Any], ...]
 
 
 def _site(root: str | os.PathLike[str] | None) -> Site:
@@ -80,6 +82,8 @@ def _submission(
     allow: Collection[str],
     compat: str,
     on_bad: str,
+    packs: str,
+    sidecars: str,
     name: str | None = None,
 ) -> Submission:
     path = os.path.abspath(blend)
@@ -91,6 +95,8 @@ def _submission(
         allow=tuple(allow),
         on_bad=on_bad,
         name=name,
+        packs=packs,
+        sidecars=sidecars,
     )
 
 
@@ -103,6 +109,8 @@ def plan(
     view: Sequence[tuple[str, str]] = (),
     allow: Collection[str] = (),
     compat: str = "",
+    packs: str = "auto",
+    sidecars: str = "unpacked",
     root: str | os.PathLike[str] | None = None,
 ) -> Preview:
     """What a build of a blend would read and make; nothing is built.
@@ -115,6 +123,8 @@ def plan(
         view: prefixes of paths as the job sees them, with what this machine calls them.
         allow: findings to take as they are.
         compat: ``"upstream"`` for upstream's exact bytes.
+        packs: ``auto``, ``all``, ``none``, or names of datasets with commas between: which become one file each.
+        sidecars: ``"all"`` for loose sidecars of packed datasets as well.
         root: the folder of mirrors; ``BLENDEX_ROOT`` or ``./blendex-data`` by default.
 
     Raises:
@@ -123,7 +133,9 @@ def plan(
     site = _site(root)
     runner = Slots(1, "blendex.units")
     try:
-        return preview(site, runner, _submission(blend, base, variables, env, view, allow, compat, "fail"))
+        return preview(
+            site, runner, _submission(blend, base, variables, env, view, allow, compat, "fail", packs, sidecars)
+        )
     finally:
         runner.close()
         site.work.engine.dispose()
@@ -139,6 +151,8 @@ def build(
     allow: Collection[str] = (),
     compat: str = "",
     on_bad: str = "fail",
+    packs: str = "auto",
+    sidecars: str = "unpacked",
     name: str | None = None,
     root: str | os.PathLike[str] | None = None,
 ) -> Built:
@@ -146,7 +160,8 @@ def build(
 
     Args:
         blend: a YAML file.
-        base: as in ``plan``, like ``variables``, ``env``, ``view``, ``allow``, ``compat`` and ``root``.
+        base: as in ``plan``, like ``variables``, ``env``, ``view``, ``allow``, ``compat``, ``packs``,
+            ``sidecars`` and ``root``.
         on_bad: ``"exclude"`` leaves out entries with bad sources instead of failing.
         name: a name that shall point at the build.
 
@@ -156,7 +171,9 @@ def build(
     """
     site = _site(root)
     try:
-        result = run_build(site, _submission(blend, base, variables, env, view, allow, compat, on_bad, name))
+        result = run_build(
+            site, _submission(blend, base, variables, env, view, allow, compat, on_bad, packs, sidecars, name)
+        )
     finally:
         site.work.engine.dispose()
     if result["state"] != "ready":
@@ -169,6 +186,7 @@ def build(
         sources=result["sources"],
         reused=result["reused"],
         excluded=tuple(result["excluded"]),
+        packs=tuple(result["packs"] or ()),
     )
 
 

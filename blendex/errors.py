@@ -54,6 +54,11 @@ class Code(StrEnum):
     TAR_ODD_MEMBERS = "tar_odd_members"
     WDS_BAD_SAMPLE = "wds_bad_sample"
     ROUTE_BROKEN = "route_broken"
+    SIDECAR_MISSING = "sidecar_missing"
+    SIDECAR_DAMAGED = "sidecar_damaged"
+    PACK_REFUSED = "pack_refused"
+    PACK_DAMAGED = "pack_damaged"
+    PACK_VERSION = "pack_version"
     # Work
     OUT_OF_MEMORY = "out_of_memory"
     CHILD_DIED = "child_died"
@@ -113,6 +118,11 @@ MEANING: dict[Code, str] = {
     Code.TAR_ODD_MEMBERS: "A Shar tar with a member that has no partner.",
     Code.WDS_BAD_SAMPLE: "The members of a WebDataset shard do not make samples of version 2.",
     Code.ROUTE_BROKEN: "A row of a ShareGPT collection leads to no audio, or to more than one.",
+    Code.SIDECAR_MISSING: "A source has no sidecar where one is needed.",
+    Code.SIDECAR_DAMAGED: "A sidecar holds no ascending offsets that end at the size of its source.",
+    Code.PACK_REFUSED: "A dataset that cannot be packed, or a collection of one.",
+    Code.PACK_DAMAGED: "A pack is not what the format says, or not what it is expected to be.",
+    Code.PACK_VERSION: "A pack of a version that is not read, such as version 4 with its compressed manifests.",
     Code.OUT_OF_MEMORY: "Reading this source takes more memory than a child may have.",
     Code.CHILD_DIED: "The process that did it was killed or crashed.",
     Code.TIMEOUT: "It took longer than it may.",

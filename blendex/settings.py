@@ -40,10 +40,11 @@ class Settings(BaseSettings):
     unit_memory_mb: int = Field(512, ge=64, description="Memory limit of one child, in MiB.")
     unit_bytes: int = Field(256 * 2**20, ge=1, description="Predicted bytes read by one index unit, about.")
     unit_sources: int = Field(512, ge=1, description="Most sources in one index unit.")
+    pack_sources: int = Field(64, ge=1, description="Fewest sources of a dataset that gets a pack by itself.")
     unit_seconds: float = Field(6 * 3600.0, gt=0, description="Deadline of one unit, in seconds.")
     lease_seconds: float = Field(30.0, gt=0, description="How long a claim is good without a renewal.")
     poll_seconds: float = Field(1.0, gt=0, description="How often an idle worker looks for work.")
-    classes: tuple[str, ...] = Field(("plan", "index", "publish"), description="Work that a worker claims.")
+    classes: tuple[str, ...] = Field(("plan", "index", "pack", "publish"), description="Work that a worker claims.")
     budget_mb: int | None = Field(
         None, ge=64, description="Memory of a worker's children together, in MiB; unset: what the cgroup or host has."
     )
@@ -66,7 +67,7 @@ class Settings(BaseSettings):
     @field_validator("classes")
     @classmethod
     def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value or (unknown := set(value) - {"plan", "index", "publish"}):
+        if not value or (unknown := set(value) - {"plan", "index", "pack", "publish"}):
             raise ValueError(f"classes of work are plan, index and publish, not {sorted(unknown) if value else 'none'}")
         return value
 

@@ -89,6 +89,8 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         allow=options.allow,
         on_bad=options.on_bad,
         name=options.name,
+        packs=options.packs,
+        sidecars=options.sidecars,
     )
 
 

@@ -70,6 +70,8 @@ class Options:
     compat: str
     on_bad: str
     name: str | None
+    packs: str
+    sidecars: str
 
 
 def _bad(message: str, next_step: str) -> BlendexError:
@@ -125,6 +127,13 @@ def submission_options(
     compat: Annotated[Literal["", "upstream"], Query(description="`upstream`: its bytes, bugs included.")] = "",
     on_bad: Annotated[Literal["fail", "exclude"], Query(description="What a bad source does to its entry.")] = "fail",
     name: Annotated[str | None, Query(description="A name to point at the build when it is ready.")] = None,
+    packs: Annotated[
+        str,
+        Query(description="`auto`, `all`, `none`, or names of datasets with commas between: which become one file."),
+    ] = "auto",
+    sidecars: Annotated[
+        Literal["unpacked", "all"], Query(description="`all`: loose sidecars of packed datasets as well.")
+    ] = "unpacked",
 ) -> Options:
     """The options of a submission.
 
@@ -135,4 +144,4 @@ def submission_options(
         raise _bad(f"base={base[:80]!r} is not absolute.", "Name the folder from the root on: base=/data/blends.")
     world = World(base=base, variables=_pairs(var, "var"), env=_pairs(env, "env"), view=_prefixes(request))
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
-    return Options(world, main, allowed, compat, on_bad, name)
+    return Options(world, main, allowed, compat, on_bad, name, packs, sidecars)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from blendex.blend.collections import packing
 from blendex.blend.entries import Entry, weight_of
 from blendex.blend.load import Limits, Reader
 from blendex.blend.model import Dataset, Derivation, Discovery, Leaf, Pointer, Problem, Source
@@ -69,5 +70,5 @@ def _leaf(walk: Walk, entry: Entry, found: Found) -> Leaf:
     needs_index = entry.spec is None or entry.spec.needs_index
     return Leaf(
         entry.pointer, entry.type, entry.file, entry.line, weight, found.sources, needs_index,
-        found.manifests, found.tars, found.cuts, tuple(found.derived),
+        found.manifests, found.tars, found.cuts, tuple(found.derived), packing=packing(walk, entry, found.by_key),
     )  # fmt: skip

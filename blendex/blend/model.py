@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from blendex.blend.world import has_scheme
 from blendex.errors import BlendexError, Code
 
 Pointer = tuple[str | int, ...]
@@ -32,6 +33,44 @@ class Derivation:
     source: Source
     inputs: tuple[Source, ...]
     parameters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One collection of an entry.
+
+    Args:
+        role: what training looks for: manifest, tar, tar_collection, paths, wds_tar.
+        kind: of its sources.
+        spec: the configured value.
+        sources: in order, as often as they are named.
+    """
+
+    role: str
+    kind: str
+    spec: Any
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What of one leaf goes into a pack.
+
+    Args:
+        collections: in upstream's order.
+        native: whether manifest and tars are matched row by row, which takes a route.
+        refusal: why it cannot be packed; then there are no collections.
+    """
+
+    collections: tuple[Gathered, ...] = ()
+    native: bool = False
+    refusal: BlendexError | None = None
+
+    @property
+    def remote(self) -> Source | None:
+        """A source of rows that is not on a filesystem."""
+        rows = (source for item in self.collections if item.kind == "jsonl" for source in item.sources)
+        return next((source for source in rows if has_scheme(source.path)), None)
 
 
 @dataclass(frozen=True)
@@ -71,6 +110,7 @@ class Leaf:
         tars: the tars beside ``manifests``, each time they are named.
         cuts: those of the sources that hold cuts.
         derived: those of the sources that are made from others.
+        packing: what of it goes into a pack.
     """
 
     pointer: Pointer
@@ -84,6 +124,7 @@ class Leaf:
     tars: tuple[Source, ...] = ()
     cuts: tuple[Source, ...] = ()
     derived: tuple[Derivation, ...] = ()
+    packing: Packing = field(default_factory=Packing)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Edit:
     removed: bool = False
     indexed: bool = False
     holder: bool = False
+    pack: dict[str, Any] = field(default_factory=dict)  # settings that point at the pack of a dataset
     below: dict[str | int, Edit] = field(default_factory=dict)
 
     def at(self, pointer: Pointer) -> Edit:
@@ -47,7 +48,7 @@ def settings_of(edit: Edit, given: set[Any], indexes_root: str, *, in_list: bool
     """The index settings that a mapping with the keys ``given`` shall have; None when it keeps its own."""
     settings = {"indexed": True, "indexes_root": indexes_root}
     if edit.indexed:
-        return settings
+        return settings | edit.pack
     if in_list and (given & DATA_KEYS or "type" in given):
         return {}
     if edit.holder:
@@ -248,7 +249,7 @@ class _Text:
         start = node.start
         while self._source[start - 1] == " ":
             start -= 1
-        inner = Edit(below=edit.below, indexed=edit.indexed, holder=edit.holder)
+        inner = Edit(below=edit.below, indexed=edit.indexed, holder=edit.holder, pack=edit.pack)
         lines = self._patcher.body(graft, inner, pointer).rstrip("\n").split("\n")
         if self._source[start - 1] != ":" or "\n" in self._source[start : node.end]:
             raise UnsupportedError

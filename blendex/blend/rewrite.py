@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from copy import copy
+from types import MappingProxyType
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -36,6 +37,8 @@ def ready_blend(
     reader: Reader,
     *,
     indexes_root: str,
+    index_pack_root: str = "",
+    index_packs: Mapping[Pointer, str] = MappingProxyType({}),
     exclude: Collection[Pointer] = (),
     limits: Limits | None = None,
 ) -> str:
@@ -54,6 +57,8 @@ def ready_blend(
         world: what the submission brought along.
         reader: how nested files are read; folders are not listed.
         indexes_root: the absolute folder to point at.
+        index_pack_root: the absolute folder of the packs.
+        index_packs: the pack of each dataset that has one, by its pointer as ``discover`` gives it.
         exclude: pointers of leaves, groups or datasets, as ``discover`` gives them.
         limits: what the blend may ask for.
 
@@ -76,6 +81,8 @@ def ready_blend(
             next_step="Exclude fewer entries.",
         )
     edits = _plan(walk, kept, gone, indexes_root)
+    for pointer, pack in index_packs.items():
+        edits.at(pointer).pack = {"index_pack_root": index_pack_root, "index_pack": pack}
     try:
         return Patcher(walk, indexes_root).patched(edits)
     except UnsupportedError:

@@ -28,6 +28,11 @@ def adopt_all(work: UnitOfWork, root: Root) -> dict[str, int]:
     for name in names:
         if name.endswith(".bundle"):
             counts["objects" if _adopt_bundle(work, root, name) else "damaged"] += 1
+        elif name.endswith(".idxpack"):
+            # What it was made of is not told by a pack: it is made again when it is wanted, under the same name.
+            with work.write() as session:
+                sources.add_object(session, name, os.stat(root.object(name)).st_size)
+            counts["objects"] += 1
     for key in root.mirrors():
         counts["mirrors" if _adopt_mirror(work, root, key) else "damaged"] += 1
     for build in sorted(os.listdir(os.path.join(root.path, "builds"))):
@@ -87,6 +92,7 @@ def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
                 id=build, owner=data["owner"], identity=data["identity"], state="ready", file=data["file"],
                 options=data["options"], names=data["names"], created_at=data["created_at"],
                 updated_at=data["created_at"], stages={"queued": data["created_at"]}, excluded=data["excluded"],
+                packs=data.get("packs"),
                 sources=data["sources"], reused=data["sources"], mirror=data["key"], checked_at=data["checked_at"],
             )
         )  # fmt: skip

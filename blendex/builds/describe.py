@@ -42,6 +42,7 @@ def build_summary(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "path": site.root.mirror(build.mirror) if build.mirror else None,
         "error": build.error,
         "excluded": build.excluded,
+        "packs": build.packs,
         "checked_at": build.checked_at,
         "version": build.version,
     }

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from blendex.builds.attempts import attempt
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.catalog import builds, sources, states, units
@@ -73,11 +74,6 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
 def _recipe(item: list[Any], compat: str) -> str:
     """The recipe of a source of a unit: [kind, path, address, learn, derivation]."""
     return recipe(item[0], compat, item[4])
-
-
-def attempt(unit: Unit) -> str:
-    """The name of one attempt at a unit, for its private files: nobody else ever uses it."""
-    return f"{unit.build}.{unit.id}-{unit.fence}"
 
 
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:

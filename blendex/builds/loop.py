@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from blendex.builds import indexing, planning, publishing, reap
+from blendex.builds import indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
 from blendex.catalog import builds, dialect, states, workers
 from blendex.catalog.models import Unit
@@ -32,7 +32,7 @@ from blendex.runtime.budget import read_budget
 from blendex.runtime.slots import Call, Outcome, Runner
 from blendex.version import __version__
 
-ROOMS: dict[str, Any] = {"plan": planning, "index": indexing, "publish": publishing}
+ROOMS: dict[str, Any] = {"plan": planning, "index": indexing, "pack": packing, "publish": publishing}
 # What the parent itself and the page cache it works with need.
 RESERVE_BYTES = 256 * 2**20
 REAP_SECONDS = 5.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from blendex.builds import packs
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
@@ -37,6 +38,7 @@ class Row:
     size: int
     learn: bool = False  # whether the names of its records are wanted
     derivation: str = ""  # of a source that is made from others: a digest of what it is made from
+    packed: bool = False  # whether a pack wants what is learnt of it
 
     def recipe(self, compat: str) -> str:
         """Its recipe."""
@@ -91,9 +93,14 @@ def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[st
 def fresh(row: Row, known: sources.Known | None) -> bool:
     """True when the token proves that the content is the known one: no read is needed.
 
+    A pack asks besides that its records were decoded and its names kept: a source that was read for somebody who
+    wanted none is read once more.
+
     A token that was racy when it was stored proves nothing, now or later: the source is read again.
     """
-    return known is not None and known.has_content and known.token == row.token and not known.racy
+    if known is None or (row.packed and not known.learned):
+        return False
+    return known.has_content and known.token == row.token and not known.racy
 
 
 def cut(rows: Sequence[Row], *, most_bytes: int, most_sources: int, parts: int) -> list[list[Row]]:
@@ -262,11 +269,19 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if build is None or build.state != "planning":
             return True
         compat = build.options["compat"]
+        choice = packs.choose(plan["datasets"], build.options.get("packs", "none"), site.settings.pack_sources)
+        if choice.problem is not None:
+            plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
+        learnt = packs.learnt_rows(plan["datasets"], choice.wanted)
         members: list[tuple[str, str]] = []
         new: list[Row] = []
         shared: dict[int, list[Row]] = {}
         for rows in chunks_of(outcome):
-            some, others = _sort(session, rows, compat)
+            wanted = [
+                replace(row, learn=True, packed=True) if number in learnt else row
+                for number, row in enumerate(rows, len(members))
+            ]
+            some, others = _sort(session, wanted, compat)
             new += some
             for owner, waiting in others.items():
                 shared.setdefault(owner, []).extend(waiting)
@@ -275,6 +290,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         entry_failures = _entry_failures(plan["problems"])
         _store_datasets(session, build.id, plan, members)
         slim = {key: plan[key] for key in ("datasets", "derived", "warnings", "entries")}
+        slim["packing"] = choice.as_dict()
         values = {
             "plan": blobs.put_json(session, slim),
             "problems": blobs.put_json(session, plan["problems"]),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sqlalchemy.orm import Session
+
+from blendex.builds import packs
 from blendex.builds.places import content_hash
 from blendex.builds.planning import Row, chunks_of, fresh, look_up, plan_arguments
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.builds.submit import PLAN_MEMORY, gather
 from blendex.catalog import mirrors
+from blendex.catalog import packs as pack_catalog
+from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import Finding, refusing
 from blendex.mirrors.keys import KeyMaker
@@ -47,6 +52,8 @@ class Preview:
     mirror: str | None = None
     path: str | None = None
     missing: list[str] = field(default_factory=list)
+    packs: list[dict[str, Any]] = field(default_factory=list)
+    read_again: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """JSON."""
@@ -84,6 +91,15 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
         BlendexError: the text cannot be read, or the child died.
     """
     plan, chunks = _run(site, runner, submission)
+    choice = packs.choose(plan["datasets"], submission.packs, site.settings.pack_sources)
+    if choice.problem is not None:
+        plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
+    learnt = packs.learnt_rows(plan["datasets"], choice.wanted)
+    asked = list(packs.asked(plan | {"packing": choice.as_dict()}, set()))
+    inside = {number for item in asked for number in item.rows()}
+    found: dict[int, Known] = {}
+    members: list[tuple[str, str]] = []
+    read_again = 0
     keys = KeyMaker()
     reused = 0
     missing: list[str] = []
@@ -100,7 +116,12 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
                 sidecar_bytes += 8 + row.size // SIDECAR_SHARE if row.kind == "jsonl" else 0
                 name = row.recipe(submission.compat)
                 item = known.get((row.address, name))
-                if item is None or not fresh(row, item):
+                number = len(members)
+                members.append((row.kind, row.path))
+                if item is not None and number in inside:
+                    found[number] = item
+                if item is None or not fresh(replace(row, packed=number in learnt), item):
+                    read_again += item is not None and fresh(row, item)
                     missing.append(row.path)
                     read_bytes += row.cost
                     continue
@@ -108,7 +129,9 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
                 if refusing([Finding.from_dict(finding) for finding in item.findings], frozenset(submission.allow)):
                     judged_bad.append(row.path)
                 keys.add(row.kind, row.path, name, item.strength, content_hash(row.kind, row.path, item))
-        key = keys.key() if count and not missing and not judged_bad and not plan["problems"] else None
+        key = None
+        if count and not missing and not judged_bad and not plan["problems"]:
+            key = _key(session, submission, keys, asked, members, found)
         if key is not None and (mirrors.get(session, key) is None or not os.path.isdir(site.root.mirror(key))):
             key = None
     requests = len(missing)
@@ -138,4 +161,23 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
         mirror=key,
         path=site.root.mirror(key) if key else None,
         missing=missing[:100],
+        packs=[{"dataset": item.name, "sources": len(item.rows())} for item in asked] + choice.told,
+        read_again=read_again,
     )
+
+
+def _key(
+    session: Session,
+    submission: Submission,
+    keys: KeyMaker,
+    asked: list[packs.Asked],
+    rows: list[tuple[str, str]],
+    found: dict[int, Known],
+) -> str | None:
+    """The key of the mirror, when what comes of every pack is known."""
+    digests = [packs.digest(item, rows, found, submission.compat) for item in asked if item.refusal is None]
+    known = pack_catalog.known(session, digests)
+    if len(known) < len(set(digests)):
+        return None
+    layouts = {pack.layout_hash for pack in known.values() if pack.layout_hash is not None}
+    return keys.key(layouts, () if submission.sidecars == "all" else layouts)

@@ -1,4 +1,4 @@
-"""What a build does next when it waits for nothing more: derive what is made from others, then publish."""
+"""What a build does next when it waits for nothing more: derive what is made from others, pack, then publish."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from blendex.builds import packing
 from blendex.catalog import blobs, builds, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
@@ -18,9 +19,11 @@ DERIVE_MEMORY = 512 * 2**20
 
 def queue_publish_if_done(session: Session, build: Build) -> None:
     """Ask for what comes next, when a build waits for nothing more."""
-    if build.state not in ("indexing", "planning") or units.unfinished(session, build.id) > 0:
+    if build.state not in ("indexing", "planning", "packing") or units.unfinished(session, build.id) > 0:
         return
-    if _queue_derivations(session, build):
+    if build.state != "packing" and _queue_derivations(session, build):
+        return
+    if packing.queue(session, build):
         return
     if not states.move_build(session, build.id, "publishing", build.fence):
         return

@@ -13,12 +13,16 @@ import orjson
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
-from blendex.builds.indexing import attempt
+from blendex.builds import packs
+from blendex.builds.attempts import attempt
 from blendex.builds.places import Places, content_hash, known_rows, rows_of
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission, queue_plan
 from blendex.catalog import blobs, builds, mirrors, sources, states, units
+from blendex.catalog import packs as pack_catalog
 from blendex.catalog.models import Build, Unit
+from blendex.catalog.packs import KnownPack
+from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS, Finding, refusing
 from blendex.mirrors.keys import KeyMaker
@@ -49,6 +53,21 @@ class Judged:
     problems: list[dict[str, Any]] = field(default_factory=list)
     excluded: list[dict[str, Any]] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # row numbers that go into the mirror
+
+    @property
+    def gone(self) -> set[tuple[Any, ...]]:
+        """Pointers of the leaves that are left out."""
+        return {tuple(item["pointer"]) for item in self.excluded}
+
+
+@dataclass(slots=True)
+class Packs:
+    """The packs of a mirror, and what the build says of each dataset that was to have one."""
+
+    files: dict[str, KnownPack] = field(default_factory=dict)  # by name in the mirror
+    datasets: list[dict[str, Any]] = field(default_factory=list)
+    blend: list[list[Any]] = field(default_factory=list)  # [pointer of a dataset, file]
+    inside: dict[int, str] = field(default_factory=dict)  # row number: the pack that stands for its loose sidecar
 
 
 def _numbers(leaf: dict[str, Any]) -> Iterator[int]:
@@ -136,7 +155,62 @@ def _bad_rows(session: Session, build: Build, judged: Judged) -> dict[int, dict[
     return bad
 
 
-def _job_lines(session: Session, judged: Judged, keys: KeyMaker) -> Iterator[bytes]:
+def wanted_rows(session: Session, judged: Judged, item: packs.Asked) -> dict[int, Known]:
+    """What the catalog knows of the sources of a pack."""
+    return {
+        number: known
+        for number, known in known_rows(session, judged.places, judged.rows, sorted(item.rows()))
+        if known is not None
+    }
+
+
+def _packs(session: Session, build: Build, judged: Judged) -> Packs:
+    """The packs that were made for a build, and why others were not.
+
+    Raises:
+        ReplanError: a pack is not there: an object was lost, or a source became another one.
+    """
+    made = Packs()
+    names: dict[str, str] = {}
+    loose = set(judged.kept)
+    for item in packs.asked(judged.plan, judged.gone):
+        error = item.refusal
+        if error is None:
+            digest = packs.digest(item, judged.rows, wanted_rows(session, judged, item), build.options["compat"])
+            pack = pack_catalog.known(session, [digest]).get(digest)
+            if pack is None:
+                raise ReplanError(item.name)
+            error = pack.error
+        if error is not None:
+            made.datasets.append({"dataset": item.name, "reasons": [{"pointer": item.pointer} | error]})
+            continue
+        assert pack is not None
+        assert pack.layout_hash is not None
+        name = packs.file_name(item, judged.rows, pack, names)
+        names[name] = pack.layout_hash
+        made.files[name] = pack
+        made.blend.append([item.pointer, name])
+        made.datasets.append({"dataset": item.name, "file": name, "layout_hash": pack.layout_hash} | pack.counts)
+        made.inside |= dict.fromkeys(item.rows(), name)
+    made.datasets += judged.plan.get("packing", {}).get("told", [])
+    if build.options.get("sidecars") == "all":
+        made.inside.clear()
+    elif made.inside:
+        packed = {str(pointer) for pointer, _ in made.blend}
+        for dataset in judged.plan["datasets"]:
+            inside = made.inside if str(dataset["pointer"]) in packed else {}
+            for leaf in dataset["leaves"]:
+                if tuple(leaf["pointer"]) not in judged.gone:
+                    loose.difference_update(number for number in _numbers(leaf) if number in inside)
+        for dataset in judged.plan["datasets"]:
+            # A source that an unpacked dataset names as well keeps its sidecar.
+            if str(dataset["pointer"]) not in packed:
+                loose.update(number for leaf in dataset["leaves"] for number in _numbers(leaf) if number in judged.kept)
+        made.inside = {number: name for number, name in made.inside.items() if number not in loose}
+    return made
+
+
+def _job_lines(session: Session, judged: Judged, keys: KeyMaker, inside: dict[int, str]) -> Iterator[bytes]:
     for number, known in known_rows(session, judged.places, judged.rows, sorted(judged.kept)):
         kind, path = judged.rows[number]
         assert known is not None  # one transaction judges and writes
@@ -148,6 +222,7 @@ def _job_lines(session: Session, judged: Judged, keys: KeyMaker) -> Iterator[byt
             "strength": known.strength, "content_hash": content, "size": known.size,
             "records": known.records, "digest": known.digest, "object": known.object, "offset": known.offset,
             "length": known.length, "link": known.mirror if known.mirror_path == path else None,
+            "pack": inside.get(number),
         }  # fmt: skip
         yield orjson.dumps([values[field] for field in JOB_FIELDS], option=orjson.OPT_APPEND_NEWLINE)
 
@@ -236,21 +311,31 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             )
             return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
         excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
+        try:
+            made = _packs(session, build, judged)
+        except ReplanError:
+            return []
+        layouts = {str(pack.layout_hash) for pack in made.files.values()}
         keys = KeyMaker()
         with open(_job_path(site, unit), "xb") as file:
-            file.writelines(_job_lines(session, judged, keys))
+            file.writelines(_job_lines(session, judged, keys, made.inside))
         checked_at = round(states.now(session), 3)
     arguments = submission | {
         "root": site.root.path,
         "roots": list(site.roots),
         "build": build.id,
         "attempt": attempt(unit),
-        "key": keys.key(),
+        "key": keys.key(layouts, () if build.options.get("sidecars") == "all" else layouts),
         "file": build.file,
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
         "exclude": [item["pointer"] for item in excluded],
         "roles": _roles(judged),
+        "packs": [
+            {"file": name, "object": pack.object, "layout_hash": pack.layout_hash} | pack.counts
+            for name, pack in sorted(made.files.items())
+        ],
+        "index_packs": made.blend,
         "receipt": {
             "source_set": keys.source_set,
             "content": keys.content,
@@ -269,6 +354,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             "checked_at": checked_at,
             "sources": len(judged.kept),
             "excluded": excluded,
+            "packs": made.datasets,
         },
     }
     return Call("blendex.units.stage:run", arguments, unit.memory, site.settings.unit_seconds)
@@ -339,6 +425,7 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
             build.fence,
             mirror=key,
             excluded=build_json["excluded"],
+            packs=build_json["packs"],
             checked_at=build_json["checked_at"],
             error=None,
         ):
@@ -372,7 +459,7 @@ def _remember_links(site: Site, unit: Unit, mirror: int) -> None:
     written: dict[str, list[tuple[str, str]]] = {}
     with contextlib.suppress(FileNotFoundError):  # another attempt swept what is left of this one
         for item in read_job(_job_path(site, unit)):
-            if item["link"] is None:
+            if item["link"] is None and item["pack"] is None:
                 rows = written.setdefault(item["recipe"], [])
                 rows.append((item["address"], item["path"]))
                 if len(rows) == LINKS:
@@ -411,6 +498,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if error["code"] == Code.OBJECT_DAMAGED:
             if not states.end_unit(session, unit.id, unit.fence, "done"):
                 return False
+            site.root.set_aside(error["file"])
             sources.lose_object(session, error["file"])
             replan(session, build, [])
             return True

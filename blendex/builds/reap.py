@@ -64,7 +64,7 @@ def _move_on(site: Site, name: str) -> None:
             return
         if build.state in ("queued", "planning"):
             _plan_again(session, build)
-        elif build.state == "indexing":
+        elif build.state in ("indexing", "packing"):
             queue_publish_if_done(session, build)
         elif states.move_build(session, name, "planning", build.fence):
             _plan_again(session, build)

@@ -9,7 +9,7 @@ from typing import Any
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS
-from blendex.mirrors.names import check_name
+from blendex.mirrors.names import NAME, check_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Submission:
     allow: tuple[str, ...] = ()
     on_bad: str = "fail"
     name: str | None = None
+    packs: str = "auto"
+    sidecars: str = "unpacked"
 
     def check(self) -> None:
         """Refuse options that mean nothing.
@@ -41,6 +43,16 @@ class Submission:
             raise BlendexError(
                 Code.BAD_REQUEST, f"on_bad={self.on_bad!r} is unknown.", next_step="Say fail or exclude."
             )
+        if self.sidecars not in ("unpacked", "all"):
+            raise BlendexError(
+                Code.BAD_REQUEST, f"sidecars={self.sidecars!r} is unknown.", next_step="Say unpacked or all."
+            )
+        if not self.packs or not all(NAME.fullmatch(item) for item in self.packs.split(",")):
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"packs={self.packs[:200]!r} is unknown.",
+                next_step="Say auto, all, none, or the names of datasets with commas between.",
+            )
         for item in self.allow:
             if item not in FINDINGS:
                 raise BlendexError(
@@ -54,4 +66,10 @@ class Submission:
     @property
     def options(self) -> dict[str, Any]:
         """The options, as they are stored and as they enter the identity."""
-        return {"compat": self.compat, "allow": sorted(set(self.allow)), "on_bad": self.on_bad}
+        return {
+            "compat": self.compat,
+            "allow": sorted(set(self.allow)),
+            "on_bad": self.on_bad,
+            "packs": ",".join(sorted(set(self.packs.split(",")))),
+            "sidecars": self.sidecars,
+        }

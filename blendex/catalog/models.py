@@ -88,6 +88,8 @@ class Build(Base):
     opened: Mapped[int] = mapped_column(Integer, default=0)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     excluded: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    # A dataset each: its pack, or why it has none; None until it is ready
+    packs: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     mirror: Mapped[str | None] = mapped_column(String(64))
     checked_at: Mapped[float | None] = mapped_column(Float)
 
@@ -149,8 +151,23 @@ class Content(Base):
     length: Mapped[int] = mapped_column(BigInteger)
     digest: Mapped[bytes] = mapped_column(LargeBinary(32))
     findings: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # 0: nothing; 1: the object also says what the records are called; 2: and that some are no JSON objects
+    learned: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    # CRC-32 of the sidecar: a pack holds the same one, so that what is copied into it is proven on the way
+    crc: Mapped[int | None] = mapped_column(BigInteger)
 
     __table_args__ = (UniqueConstraint("hash", "recipe", "strength"),)
+
+
+class Pack(Base):
+    """What came of packing some collections with some contents, under a digest of both."""
+
+    __tablename__ = "packs"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    object: Mapped[int | None] = mapped_column(RowId, ForeignKey("objects.id"))
+    layout_hash: Mapped[str | None] = mapped_column(String(64))
+    counts: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class Object(Base):

@@ -35,6 +35,8 @@ class Known:
     length: int = 0
     mirror: str | None = None
     mirror_path: str | None = None
+    learned: int = 0
+    crc: int | None = None
 
 
 def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[Known]:
@@ -44,7 +46,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
         select(
             source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.content,
             content.c.strength, content.c.hash, content.c.size, content.c.records, content.c.findings,
-            content.c.digest, content.c.offset, content.c.length,
+            content.c.digest, content.c.offset, content.c.length, content.c.learned, content.c.crc,
             item.c.name, item.c.state, mirror.c.key,
         )
         .select_from(
@@ -65,7 +67,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
                 strength=row.strength, content_hash=row.hash.hex(), size=row.size, records=row.records,
                 findings=tuple(row.findings or ()), digest=row.digest.hex(),
                 object=row.name, offset=row.offset, length=row.length,
-                mirror=row.key, mirror_path=row.path,
+                mirror=row.key, mirror_path=row.path, learned=row.learned, crc=row.crc,
             )  # fmt: skip
 
 
@@ -94,7 +96,7 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
             Content,
             [_content(unique[key], object_id) for key in part],
             keys=("hash", "recipe", "strength"),
-            then=_move_if_lost,
+            then=_move_if_better,
         )
         rows = session.execute(
             select(Content.id, Content.hash, Content.recipe, Content.strength).where(
@@ -116,12 +118,14 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
     _upsert(session, rows_of_sources)
 
 
-def _move_if_lost(excluded: Any) -> tuple[dict[str, Any], Any]:
-    """The sidecar of a content that is known lies where it lay, unless that object was lost."""
+def _move_if_better(excluded: Any) -> tuple[dict[str, Any], Any]:
+    """The sidecar of a known content lies where it lay, unless that object was lost or the new one has learnt more."""
     # By its name: an ON CONFLICT clause is nothing that SQLAlchemy correlates a subquery with.
     row: ColumnElement[int] = literal_column("contents.object")
     lost = select(Object.state).where(Object.id == row).scalar_subquery() != "live"
-    return {name: excluded[name] for name in ("object", "offset", "length", "digest")}, lost
+    # What was learnt lies beside the sidecar: an object that has both is the better one.
+    better = excluded.learned > Content.learned
+    return {name: excluded[name] for name in ("object", "offset", "length", "digest", "learned", "crc")}, lost | better
 
 
 def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
@@ -136,6 +140,8 @@ def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
         "length": entry["length"],
         "digest": bytes.fromhex(entry["digest"]),
         "findings": entry["findings"] or None,
+        "learned": (1 + ("bad_rows" in entry["facts"])) if entry["facts"].get("learnt") else 0,
+        "crc": entry.get("crc"),
     }
 
 

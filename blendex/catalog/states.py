@@ -21,12 +21,13 @@ from blendex.catalog import dialect
 from blendex.catalog.models import RUNNING, Build, Unit
 
 ORDER = (*RUNNING, "ready")
-CLASSES = ("plan", "index", "publish")
+CLASSES = ("plan", "index", "pack", "publish")
 ENDED = ("ready", "failed", "cancelled")
 # From where a build may come into each state.
 FROM = {
-    "planning": ("queued", "planning", "indexing", "publishing"),  # back to planning when sources changed
+    "planning": ("queued", "planning", "indexing", "packing", "publishing"),  # back to planning when sources changed
     "indexing": ("planning",),
+    "packing": ("planning", "indexing"),
     "publishing": ("planning", "indexing", "packing"),
     "ready": ("publishing",),
     "failed": RUNNING,

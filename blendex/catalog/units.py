@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from blendex.catalog import dialect
 from blendex.catalog.models import Pending, Subscription, Unit
 
-PRIORITY = {"publish": 2, "plan": 1, "index": 0}
+PRIORITY = {"publish": 2, "plan": 1, "pack": 1, "index": 0}
 BATCH = 500
 
 

@@ -40,6 +40,10 @@ Env = Annotated[list[str] | None, typer.Option(help="NAME=VALUE that ${oc.env:NA
 View = Annotated[list[str] | None, typer.Option(help="FROM=TO: a prefix as the job sees it, and as this machine does.")]
 Allow = Annotated[list[str] | None, typer.Option(help="A finding to take as it is. May be repeated.")]
 Compat = Annotated[str, typer.Option(help="'upstream': upstream's exact bytes, blank lines as records.")]
+Packs = Annotated[
+    str, typer.Option(help="auto, all, none, or names of datasets with commas between: which become one file each.")
+]
+Sidecars = Annotated[str, typer.Option(help="unpacked, or all: loose sidecars of packed datasets as well.")]
 OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
 
 
@@ -63,13 +67,16 @@ def _submission(
     allow: list[str] | None,
     compat: str,
     on_bad: str,
+    packs: str,
+    sidecars: str,
     name: str | None = None,
 ) -> Any:
     from blendex.cli.submission import read_submission
 
     return read_submission(
-        blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name
-    )
+        blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name,
+        packs, sidecars,
+    )  # fmt: skip
 
 
 def _print(value: Any, as_json: bool, text: str) -> None:
@@ -89,6 +96,8 @@ def build(
     allow: Allow = None,
     compat: Compat = "",
     on_bad: OnBad = "fail",
+    packs: Packs = "auto",
+    sidecars: Sidecars = "unpacked",
     name: Annotated[str | None, typer.Option(help="A name that shall point at this build.")] = None,
     json: Json = False,
     server: Server = None,
@@ -97,7 +106,9 @@ def build(
     """Build the mirror of a blend; prints its path last."""
     from blendex.cli import output
 
-    submission = _submission(blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, name)
+    submission = _submission(
+        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name
+    )
     with output.progress(enabled=not json) as watch:
         result = _client(root, server).build(submission, watch)
     output.build_result(result, json)
@@ -114,6 +125,8 @@ def plan(
     allow: Allow = None,
     compat: Compat = "",
     on_bad: OnBad = "fail",
+    packs: Packs = "auto",
+    sidecars: Sidecars = "unpacked",
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -121,7 +134,7 @@ def plan(
     """Say what a build would read and make, without building."""
     from blendex.cli import output
 
-    submission = _submission(blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad)
+    submission = _submission(blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars)
     output.plan_result(_client(root, server).plan(submission), json)
 
 
@@ -195,6 +208,19 @@ def verify(
     with output.counter("verify", enabled=not json) as report:
         result = run({"mirror": str(mirror.absolute()), "sources": sources}, report)
     output.verify_result(result, json)
+
+
+@app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="A .idx, .idxpack or .sgroute.")],
+    source: Annotated[Path | None, typer.Option(help="The source of a .idx, to compare sizes.")] = None,
+    json: Json = False,
+) -> None:
+    """Describe an index file, and prove what it says: checksums, ascending offsets, layout hash, sizes."""
+    from blendex.cli import output
+    from blendex.formats.inspection import inspect as run
+
+    output.inspection(run(str(file), None if source is None else str(source)), json)
 
 
 @app.command()

@@ -109,6 +109,11 @@ def build_result(build: dict[str, Any], as_json: bool) -> None:
             f"{', ' + str(len(build['excluded'])) + ' entries excluded' if build['excluded'] else ''}\n"
             f"ready blend: {build['blend']}\n"
         )
+        for item in build["packs"] or ():
+            for reason in item.get("reasons", ()):
+                sys.stderr.write(f"no pack of {item['dataset']}: {problem_line(reason)}\n")
+            if "file" in item:
+                sys.stderr.write(f"pack of {item['dataset']}: {item['file']}, {item['sources']} sources\n")
         _write(build["path"])
 
 
@@ -118,6 +123,16 @@ def _size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1024
     return ""
+
+
+def _packs(packs: list[dict[str, Any]]) -> str:
+    parts = [
+        f"{item['dataset']} ({item['sources']} sources)"
+        if "sources" in item
+        else f"not {item['dataset']}: {item['reasons'][0]['message']}"
+        for item in packs
+    ]
+    return "; ".join(parts)
 
 
 def plan_result(plan: dict[str, Any], as_json: bool) -> None:
@@ -133,6 +148,8 @@ def plan_result(plan: dict[str, Any], as_json: bool) -> None:
             ("bytes", _size(plan["bytes"])),
             ("reused", plan["reused"]),
             ("to read", f"{plan['requests']} sources, about {_size(plan['read_bytes'])}"),
+            ("packs", _packs(plan["packs"]) or "none"),
+            ("again", f"{plan['read_again']} known sources, for what packs need to know of their records"),
             ("inodes", plan["inodes"]),
             ("memory", f"at most {plan['memory_mb']} MiB"),
             ("minutes", f"about {plan['minutes']}"),
@@ -157,6 +174,34 @@ def verify_result(result: dict[str, Any], as_json: bool) -> None:
         if not result["faults"] and not result["changed"]:
             _write(f"{result['sources']} sidecars are what the receipt says")
     if result["faults"] or result["changed"]:
+        raise SystemExit(1)
+
+
+def inspection(found: dict[str, Any], as_json: bool) -> None:
+    """What an index file holds; ends with status 1 when something in it is wrong."""
+    if as_json:
+        show(found, True, "")
+    else:
+        for name, value in found.items():
+            if name not in ("faults", "collections") and value is not None:
+                shown = ", ".join(f"{key} {part}" for key, part in value.items()) if isinstance(value, dict) else value
+                _write(f"{name:<22} {shown}")
+        if found.get("collections"):
+            _table(
+                ("kind", "holds", "sources", "records", "key", "from", "to"),
+                [
+                    (
+                        item["kind"], item["holds"], item["sources"], item["records"], item["key"][:16],
+                        item["first"] or "", item["last"] or "",
+                    )
+                    for item in found["collections"]
+                ],
+            )  # fmt: skip
+        for fault in found["faults"]:
+            _write(f"WRONG: {fault}")
+        if not found["faults"]:
+            _write("Nothing is wrong with it.")
+    if found["faults"]:
         raise SystemExit(1)
 
 

@@ -63,6 +63,7 @@ class RemoteClient:
         query += [("view", f"{source}={target}") for source, target in world.view]
         query += [("allow", item) for item in submission.allow]
         query += [("on_bad", submission.on_bad)]
+        query += [("packs", submission.packs), ("sidecars", submission.sidecars)]
         if submission.compat:
             query += [("compat", submission.compat)]
         if submission.name:

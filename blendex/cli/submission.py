@@ -37,6 +37,8 @@ def read_submission(
     compat: str,
     on_bad: str,
     name: str | None,
+    packs: str = "auto",
+    sidecars: str = "unpacked",
 ) -> Submission:
     """Read the blend and make the submission; the base is the current folder unless said otherwise."""
     if str(blend) == "-":
@@ -68,4 +70,6 @@ def read_submission(
         allow=tuple(part for item in allow for part in item.split(",") if part),
         on_bad=on_bad,
         name=name,
+        packs=packs,
+        sidecars=sidecars,
     )

@@ -6,7 +6,8 @@ Layout, little-endian::
     footer = u64 directory offset | u64 directory length | 32 bytes SHA-256 of the directory | "BLXBNDL1"
 
 The directory is zlib-compressed JSON, an array with an object per source: path, kind, recipe, strength,
-content_hash, size, offset, length, digest (BLAKE3 of the sidecar), records, findings, facts, address, token, racy.
+content_hash, size, offset, length, digest (BLAKE3 of the sidecar), crc (its CRC-32), records, findings, facts, address,
+token, racy.
 What was learnt of the records, where that was asked for, follows the sidecar; facts has its place and length under
 ``learned``.
 It makes a bundle worth something without a catalog: a lost database is filled again from bundles alone.
@@ -74,14 +75,16 @@ class BundleWriter:
         self._start = self.size
         self._start_hash = self._hash.copy()
         self._digest = blake3()
+        self._crc = 0
 
     def write(self, data: bytes | memoryview) -> None:
         """The next bytes of the sidecar in hand."""
         self._digest.update(data)
+        self._crc = zlib.crc32(data, self._crc)
         self._append(data)
 
     def commit(self, entry: dict[str, Any], learned: bytes | None = None) -> None:
-        """Keep the sidecar in hand, described by ``entry`` (offset, length and digest are added).
+        """Keep the sidecar in hand, described by ``entry`` (offset, length, digest and crc are added).
 
         Args:
             entry: its directory entry.
@@ -90,6 +93,7 @@ class BundleWriter:
         entry["offset"] = self._start
         entry["length"] = self.size - self._start
         entry["digest"] = self._digest.hexdigest()
+        entry["crc"] = self._crc
         if learned is not None:
             entry["facts"] = entry["facts"] | {"learned": [self.size, len(learned)]}
             self._append(learned)

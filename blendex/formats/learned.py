@@ -153,6 +153,7 @@ class RowReader:
         self._held = self._dropped = 0
         self._next = self._begin = 0
         self._records = 0
+        self._bad: list[int] | None = None  # count, byte and record of the first row that is no JSON object
         self.first = ""
         self.oddities: dict[str, list[int]] = {}  # count, byte and record of the first
 
@@ -225,13 +226,24 @@ class RowReader:
         self._begin, self._records = begin, records
 
     def finish(self) -> tuple[dict[str, Any], bytes | None]:
-        """Small facts, and the packed rows."""
+        """Small facts, and the packed rows.
+
+        With names, ``learnt`` says that every row was decoded, and ``bad_rows`` how many are no JSON objects.
+        """
         if self._held:
             self._line(b"".join(self._rest))
         facts: dict[str, Any] = {"first": self.first} if self.first else {}
         if self.oddities:
             facts["odd"] = self.oddities
+        if self._lines is not None:
+            facts["learnt"] = True
+        if self._bad is not None:
+            facts["bad_rows"] = self._bad
         return facts, None if self._lines is None else self._lines.packed()
+
+    def _no_object(self) -> None:
+        self._bad = self._bad or [0, self._begin, self._records]
+        self._bad[0] += 1
 
     def _odd(self, name: str) -> None:
         known = self.oddities.setdefault(name, [0, self._begin, self._records])
@@ -240,6 +252,7 @@ class RowReader:
     def _line(self, line: bytes) -> None:
         if not line.strip():
             if self._blank_rows and self._lines is not None:
+                self._no_object()
                 self._records += 1
                 self._lines.add(b"")
             return
@@ -255,6 +268,7 @@ class RowReader:
 
     def _packed(self, row: Any, line: bytes) -> bytes:
         if not isinstance(row, dict):
+            self._no_object()
             return b""
         name = row.get("audio_filepath")
         if line.count(b'"audio_filepath"') > 1 or line.count(b'"duration"') > 1:

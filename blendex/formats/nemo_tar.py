@@ -43,7 +43,8 @@ def build_nemo_tar(source: Readable, sink: Sink, upstream: bool, members: Member
         size=source.size,
         content_hash=end.content_hash,
         findings=scan.found.findings(),
-        facts={"members": end.members, "regular": scan.regular, "end": end.end},
+        facts={"members": end.members, "regular": scan.regular, "end": end.end}
+        | ({"learnt": True} if members is not None else {}),
         learned=members.packed() if members is not None else None,
     )
 

@@ -197,6 +197,11 @@ class Root:
         os.unlink(private)
         return name
 
+    def set_aside(self, name: str) -> None:
+        """Take a damaged object out of the way: what is read once more may well have the same name."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(self.object(name), os.path.join(self.path, "trash", os.urandom(12).hex()))
+
     def discard(self, path: str) -> None:
         """Take a folder out of sight by one rename, then delete it; a crash leaves it in ``trash/`` only."""
         grave = os.path.join(self.path, "trash", os.urandom(12).hex())

@@ -9,7 +9,7 @@ import orjson
 
 JOB_FIELDS = (
     "kind", "path", "address", "token", "recipe", "strength", "content_hash", "size", "records",
-    "digest", "object", "offset", "length", "link",
+    "digest", "object", "offset", "length", "link", "pack",
 )  # fmt: skip
 
 

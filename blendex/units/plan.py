@@ -180,6 +180,23 @@ def _roles(leaf: Leaf, row_of: dict[Source, int]) -> dict[str, Any]:
     }
 
 
+def _packing(leaf: Leaf, row_of: dict[Source, int]) -> dict[str, Any]:
+    """What of a leaf goes into a pack: collections with runs of rows in their order, or the reason against it."""
+    packing = leaf.packing
+    if packing.refusal is not None:
+        place = {"blend_file": leaf.file, "blend_line": leaf.line, "pointer": list(leaf.pointer)}
+        return {"refused": place | packing.refusal.as_dict()}
+    remote = packing.remote
+    return {
+        "collections": [
+            [item.role, item.kind, item.spec, runs_of(row_of[source] for source in item.sources if source in row_of)]
+            for item in packing.collections
+        ],
+        "native": packing.native,
+        "remote": remote.path if remote is not None else None,
+    }
+
+
 def _ranges(numbers: Iterable[int]) -> list[list[int]]:
     """Sorted unique numbers as [start, length] runs."""
     runs: list[list[int]] = []
@@ -204,8 +221,9 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
             (kind, path); sources that cannot be had are left out and named in the problems.
 
     Returns:
-        datasets (with their leaves; a leaf's sources are runs of row numbers, its roles runs in the order of the
-        blend), derived (what derived sources are made from), problems, warnings, entries.
+        datasets (with their leaves; a leaf's sources are runs of row numbers, its roles and what of it goes into a
+        pack are runs in the order of the blend), derived (what derived sources are made from), problems, warnings,
+        entries.
         A problem has ``pointer`` (the entry it belongs to) and ``scope``: ``entry`` for the YAML, ``source``
         for a file it names.
     """
@@ -284,6 +302,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                     "sources": _ranges(numbers),
                     "missing": len(leaf.sources) - len(numbers),
                     "roles": _roles(leaf, row_of),
+                    "pack": _packing(leaf, row_of),
                 }
             )
         datasets.append(

@@ -4,7 +4,8 @@ The publish protocol: everything is written under ``staging/<build>.<unit>-<fenc
 descriptor. Whoever claimed the unit made that folder, and whoever claims it after a lost lease takes it away before
 anything else; all that is published is renamed out of it, so an attempt that lost its lease fails at its next
 rename, however long it was stopped before. The mirror grows in ``mirror/`` inside. Sidecars are hard-linked from the
-mirror that first wrote them where the content is the same, else written from their bundle; any error of a link
+mirror that first wrote them where the content is the same, else written from their bundle, unless a pack stands for
+them; packs are links to their objects. Any error of a link
 (EXDEV, EMLINK, EPERM, a mirror collected meanwhile) means write. Then ``sources.jsonl`` and the receipt, then
 ``READY``, last inside staging; all is flushed; the tokens of all sources are compared once more; and one rename to
 ``mirrors/<key>`` is the commit. If the target exists, its READY and receipt are verified and ours is dropped: same
@@ -28,6 +29,7 @@ from typing import Any
 import orjson
 from blake3 import blake3
 
+from blendex.blend.diff import unified
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.rewrite import ready_blend
 from blendex.blend.world import World
@@ -51,6 +53,27 @@ RECEIPT_FIELDS = (
 )  # fmt: skip
 
 
+def _damaged(name: str, reason: str) -> BlendexError:
+    return BlendexError(
+        Code.OBJECT_DAMAGED,
+        f"this object {reason}.",
+        file=name,
+        next_step="Its sources are read once more; look after the disk.",
+    )
+
+
+def _copy(source: str, target: str) -> None:
+    with open(source, "rb") as file:
+        create(target, b"", 0o644)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            while piece := file.read(1 << 22):
+                write_all(descriptor, piece)
+            os.fchmod(descriptor, 0o444)
+        finally:
+            os.close(descriptor)
+
+
 class _Objects:
     """The bundles that sidecars are copied from, a few open at a time."""
 
@@ -65,19 +88,11 @@ class _Objects:
             try:
                 self._open[name] = os.open(self._root.object(name), os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError as error:
-                raise self._damaged(name, "is gone") from error
+                raise _damaged(name, "is gone") from error
         data = os.pread(self._open[name], length, offset)
         if len(data) != length or blake3(data).hexdigest() != digest:
-            raise self._damaged(name, f"holds other bytes at {offset} than were written")
+            raise _damaged(name, f"holds other bytes at {offset} than were written")
         return data
-
-    def _damaged(self, name: str, reason: str) -> BlendexError:
-        return BlendexError(
-            Code.OBJECT_DAMAGED,
-            f"this object {reason}.",
-            file=name,
-            next_step="Its sources are read once more; look after the disk.",
-        )
 
     def close(self) -> None:
         for descriptor in self._open.values():
@@ -163,6 +178,23 @@ class _Stage:
         self.written += 1
         self._raise(target, self.oldest_ns, item)
 
+    def add_pack(self, pack: dict[str, Any]) -> None:
+        """Put a pack in its place: a link to its object, so that all mirrors with the same dataset share the file."""
+        self._folder("packs")
+        source = self.root.object(pack["object"])
+        target = os.path.join(self.path, "packs", pack["file"])
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except FileNotFoundError:
+            raise _damaged(pack["object"], "is gone") from None
+        except OSError:
+            _copy(source, target)
+            self.written += 1
+        else:
+            self.linked += 1
+        if os.lstat(target).st_size != pack["bytes"]:
+            raise _damaged(pack["object"], f"has another size than {pack['bytes']}")
+
     def close(self) -> None:
         self._objects.close()
 
@@ -191,12 +223,16 @@ def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
     buffer = bytearray()
     try:
         for item in read_job(job):
-            line = {name: item[name] for name in RECEIPT_FIELDS} | stage.add(item)
+            line = {name: item[name] for name in RECEIPT_FIELDS}
+            line |= stage.add(item) if item["pack"] is None else {"pack": item["pack"]}
             buffer += orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
             counts["sources"] += 1
             counts["records"] += item["records"]
             counts["bytes"] += item["size"]
-            counts["sidecar_bytes"] += line["length"] + sum(length for _, length, _ in line.get("more", ()))
+            if item["pack"] is None:
+                counts["sidecar_bytes"] += line["length"] + sum(length for _, length, _ in line.get("more", ()))
+            else:
+                counts["packed"] = counts.get("packed", 0) + 1
             if len(buffer) > 1 << 18:
                 digest.update(buffer)
                 write_all(descriptor, buffer)
@@ -259,11 +295,18 @@ def _publish(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
     os.mkdir(staging, 0o755)
     stage = _Stage(root, staging)
     stage._folder("idx")
+    for pack in arguments["packs"]:
+        stage.add_pack(pack)
     sources_sha256, counts = _write_sources(stage, _job(arguments))
     receipt = arguments["receipt"] | {
         "format": FORMAT,
         "key": key,
         "counts": counts,
+        "packs": [
+            {name: value for name, value in pack.items() if name != "object"}
+            | {"sha256": pack["object"].removesuffix(".idxpack")}
+            for pack in arguments["packs"]
+        ],
         "sources_sha256": sources_sha256,
         "sidecar_mtime_ns": stage.oldest_ns,
         "published_ns": time.time_ns(),
@@ -301,7 +344,7 @@ def _renew(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
     raised = 0
     for item in read_job(_job(arguments)):
         source_ns = token_mtime_ns(item["token"])
-        if source_ns <= floor:
+        if source_ns <= floor or item["pack"] is not None:
             continue
         path = os.path.join(mirror, "idx", sidecar_files(item["kind"], item["path"])[0])
         if os.stat(path).st_mtime_ns < source_ns:
@@ -319,7 +362,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     Args:
         arguments: root, roots, build, attempt (whose folder holds the job), key, receipt (what goes into it beside
             what is counted here), text, file, nested, world, max_sources, stat_threads, exclude (pointers), roles
-            (which sources stand side by side, per leaf), build_json (what ``build.json`` says beside the mirror).
+            (which sources stand side by side, per leaf), packs (file, object, layout_hash and counts each), index_packs
+            ([pointer of a dataset, file] each), build_json (what ``build.json`` says beside the mirror).
 
     Returns:
         {"changed", "changed_count"} when sources changed since they were read (nothing was published), else
@@ -338,6 +382,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         world,
         reader,
         indexes_root=os.path.join(mirror, "idx"),
+        index_pack_root=os.path.join(mirror, "packs"),
+        index_packs={tuple(pointer): file for pointer, file in arguments["index_packs"]},
         exclude=[tuple(pointer) for pointer in arguments["exclude"]],
         limits=limits,
     )
@@ -355,6 +401,7 @@ def _write_build(root: Root, arguments: dict[str, Any], blend: str, mirror: str)
     folder = root.build(arguments["build"])
     files = {
         "findings.json": dumps(check(root, arguments, _job(arguments))),
+        "blend.diff": unified(arguments["text"], blend, arguments["file"]).encode(),
         "blend.yaml": blend.encode(),
         "build.json": dumps(arguments["build_json"] | {"mirror": mirror, "key": arguments["key"]}),
         "path": (mirror + "\n").encode(),

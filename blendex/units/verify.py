@@ -11,10 +11,23 @@ from blake3 import blake3
 from blendex.blend.index_path import sidecar_files
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS
+from blendex.formats.packreader import PackReader
+from blendex.formats.packreader import verify as prove
 from blendex.storage.local import LocalStorage
 from blendex.units.receipt import file_digest, read_receipt, read_sources
 
 STEP = 1_000
+
+
+def _pack_fault(path: str, pack: dict[str, Any]) -> str | None:
+    try:
+        if file_digest(path) != pack["sha256"]:
+            return "holds other bytes than were published"
+        with PackReader(path, layout_hash=pack["layout_hash"]) as reader:
+            prove(reader)
+    except BlendexError as error:
+        return error.message.rstrip(".")
+    return None
 
 
 def _sidecar_fault(path: str, length: int, digest: str) -> str | None:
@@ -52,7 +65,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     checked = 0
     for line in read_sources(mirror):
         index = sidecar_files(line["kind"], line["path"])[0]
-        for file, length, digest in ([index, line["length"], line["digest"]], *line.get("more", ())):
+        loose = "pack" not in line
+        for file, length, digest in ([index, line["length"], line["digest"]], *line.get("more", ())) if loose else ():
             relative = os.path.join("idx", file)
             if reason := _sidecar_fault(os.path.join(mirror, relative), length, digest):
                 faults.append({"path": relative, "reason": reason})
@@ -67,6 +81,10 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         checked += 1
         if checked % STEP == 0:
             report({"done": checked, "total": total})
+    for pack in receipt.get("packs", ()):
+        relative = os.path.join("packs", pack["file"])
+        if reason := _pack_fault(os.path.join(mirror, relative), pack):
+            faults.append({"path": relative, "reason": reason})
     if checked != total:
         faults.append({"path": "sources.jsonl", "reason": f"names {checked} sources, the receipt {total}"})
     return {"key": receipt["key"], "sources": checked, "faults": faults, "changed": changed}

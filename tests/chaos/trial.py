@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
@@ -14,6 +15,8 @@ from sqlalchemy import text
 from blendex.builds import reap
 from blendex.builds.run import run_build
 from blendex.builds.submission import Submission
+from blendex.formats.packreader import PackReader
+from blendex.formats.packreader import verify as prove
 from blendex.units.verify import run as verify
 from tests.chaos.crash import Counter, in_child
 from tests.support.corpus import corpus, sidecars, site, submission
@@ -34,7 +37,7 @@ class Scenario:
 
 
 def prepare(folder: Path) -> list[Scenario]:
-    """Three scenarios: the first mirror of a root, a delta on it, a hit after a touch."""
+    """Four scenarios: the first mirror of a root, a delta on it, a hit after a touch, packs of what is known."""
     data = folder / "data"
     first = corpus(data, shards=2, name="a")
     second = first + corpus(data, shards=1, name="b")
@@ -51,6 +54,7 @@ def prepare(folder: Path) -> list[Scenario]:
         _scenario(folder, "first", empty, submission(first, data, name="stable")),
         _scenario(folder, "delta", one, submission(second, data, name="stable")),
         _scenario(folder, "touch", touched, submission(third, data)),
+        _scenario(folder, "packs", one, submission(second, data, packs="all")),
     ]
 
 
@@ -78,7 +82,20 @@ def _scenario(folder: Path, name: str, before: Path, what: Submission) -> Scenar
     counter = Counter()
     result = _run(root, what, counter)
     assert result["state"] == "ready", result
-    return Scenario(name, before, what, result["mirror"], sidecars(result["path"]), counter.count, tuple(counter.trail))
+    return Scenario(name, before, what, result["mirror"], _held(result["path"]), counter.count, tuple(counter.trail))
+
+
+def _held(mirror: str) -> dict[str, bytes]:
+    """Sidecars and packs."""
+    return sidecars(mirror) | {f"packs/{path.name}": path.read_bytes() for path in Path(mirror, "packs").glob("*")}
+
+
+def _check_packs(root: Path) -> None:
+    """No partial pack is visible: every object that calls itself one is whole."""
+    for path in (root / "objects").rglob("*.idxpack"):
+        with PackReader(str(path)) as pack:
+            prove(pack)
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == path.stem
 
 
 def _copy(before: Path, root: Path) -> None:
@@ -115,7 +132,8 @@ def trial(folder: Path, scenario: Scenario, stop_at: int) -> None:
     result = _run(root, scenario.submission)
     assert result["state"] == "ready", result
     assert result["mirror"] == scenario.key
-    assert sidecars(result["path"]) == scenario.expected
+    assert _held(result["path"]) == scenario.expected
+    _check_packs(root)
     check_mirrors(root)
     assert os.stat(result["path"]).st_mode & 0o777 == 0o555
     if scenario.submission.name:

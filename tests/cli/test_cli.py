@@ -131,3 +131,19 @@ def test_findings_of_a_build(blendex: Run, tmp_path: Path) -> None:
     report = json.loads(blendex("findings", build, "--json").stdout)
     assert report["counts"] == {"refuse": 0, "warn": 1, "note": 0}
     assert "there is no build" in blendex("findings", "nope", code=1).stderr
+
+
+def test_packs_on_the_command_line(blendex: Run, tmp_path: Path, data: Path) -> None:
+    put(tmp_path / "blend.yaml", corpus(data).encode())
+    plan = blendex("plan", "blend.yaml", "--packs", "all").stdout
+    assert "nemo_tarred-0 (6 sources)" in plan
+    built = blendex("build", "blend.yaml", "--packs", "nemo_tarred-0")
+    mirror = Path(built.stdout.splitlines()[-1])
+    (pack,) = (mirror / "packs").iterdir()
+    assert f"pack of nemo_tarred-0: {pack.name}, 6 sources" in built.stderr
+    assert "Nothing is wrong with it." in blendex("inspect", str(pack)).stdout
+    found = json.loads(blendex("inspect", str(pack), "--json").stdout)
+    assert (found["version"], found["sources_here"], found["faults"]) == (3, 6, [])
+    put(data / "a/audio_0.tar", b"")
+    assert "WRONG" in blendex("inspect", str(pack), code=1).stdout
+    assert "no index file" in blendex("inspect", "blend.yaml", code=1).stderr

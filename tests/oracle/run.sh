@@ -50,4 +50,12 @@ test -n "$names"
 for name in $names; do
     cmp "speech/expected/$name" "$mirror/idx$place/speech/$name"
 done
+# Packs: upstream opens them by the keys of the ready blend, and finds the records where the sidecars have them.
+for corpus in speech sample; do
+    echo "$corpus: packs"
+    "$blendex" build "$corpus/blend.yaml" --data-blend-dir "$place/$corpus" --packs all --sidecars all 2>said
+    ready=$(sed -n 's/^ready blend: //p' said)
+    "$oracle" "${reader%/*}/read_packs.py" "$ready" "$(grep -c '^pack of' said)"
+done
+
 echo "Every record was read through the mirrors, before and after the touch."

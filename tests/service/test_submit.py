@@ -52,10 +52,12 @@ def test_answer_is_flat_and_linked(service: Service, ready: dict[str, Any]) -> N
         "path": f"{own}/path",
         "events": f"{own}/events",
         "problems": f"{own}/problems",
+        "findings": f"{own}/findings",
         "blend": f"{own}/blend",
+        "blend_diff": f"{own}/blend.diff",
         "mirror": f"/v1/mirrors/{ready['mirror']}",
     }
-    for address in ("self", "path", "events", "problems", "blend", "mirror"):
+    for address in ("self", "path", "events", "problems", "blend", "blend_diff", "mirror"):
         assert service.http.get(ready["links"][address]).status_code == 200
     assert ready["names"] == ["sample"]
     text = service.http.get(f"{own}/blend")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -48,6 +49,7 @@ def links(summary: dict[str, Any]) -> dict[str, str | None]:
         "problems": f"{own}/problems",
         "findings": f"{own}/findings",
         "blend": f"{own}/blend" if summary["state"] == "ready" else None,
+        "blend_diff": f"{own}/blend.diff" if summary["state"] == "ready" else None,
         "mirror": f"/v1/mirrors/{summary['mirror']}" if summary["mirror"] else None,
     }
 
@@ -182,6 +184,12 @@ def findings_of(
 )
 def blend(house: HouseOf, build: str) -> Response:
     """The posted YAML, pointing at the mirror."""
+    _must_be_ready(house, build)
+    headers = {"Cache-Control": "private, no-cache"}
+    return FileResponse(text.ready_blend(house.site, build), headers=headers, media_type="application/yaml")
+
+
+def _must_be_ready(house: House, build: str) -> None:
     answer = house.resolver.build(lookup.build_id(build))
     if answer.state == "collected":
         raise BlendexError(Code.WRONG_STATE, "its mirror was collected.", next_step="Post the blend again.")
@@ -191,8 +199,20 @@ def blend(house: HouseOf, build: str) -> Response:
             f"build {build} is {answer.stage or answer.state}; it has no ready blend.",
             next_step=f"See /v1/builds/{build}.",
         )
-    headers = {"Cache-Control": "private, no-cache"}
-    return FileResponse(text.ready_blend(house.site, build), headers=headers, media_type="application/yaml")
+
+
+@router.get(
+    "/{build}/blend.diff",
+    summary="What its ready blend changed",
+    responses=schemas.content("text/x-diff", "A unified diff of the posted blend and the ready one."),
+)
+def blend_diff(house: HouseOf, build: str) -> Response:
+    """A unified diff; empty when nothing differs."""
+    _must_be_ready(house, build)
+    path = os.path.join(house.site.root.build(build), "blend.diff")
+    if not os.path.exists(path):
+        raise BlendexError(Code.NOT_FOUND, f"build {build} kept no difference.", next_step="Post the blend again.")
+    return FileResponse(path, headers={"Cache-Control": "private, no-cache"}, media_type="text/x-diff")
 
 
 def _now(house: House, build: str) -> Snapshot:

@@ -36,6 +36,7 @@ class BuildLinks(BaseModel):
     problems: str
     findings: str
     blend: str | None
+    blend_diff: str | None
     mirror: str | None
 
 
@@ -65,6 +66,7 @@ class Build(BaseModel):
                         "problems": f"/v1/builds/{ID}/problems",
                         "findings": f"/v1/builds/{ID}/findings",
                         "blend": f"/v1/builds/{ID}/blend",
+                        "blend_diff": f"/v1/builds/{ID}/blend.diff",
                         "mirror": f"/v1/mirrors/{KEY}",
                     },
                 }

@@ -1,0 +1,208 @@
+"""Which datasets of a build are packed, what of them goes into the pack, and why the others have none.
+
+A pack is known by a digest of its collections, of what their sources hold, and of the recipe of packs: the same
+dataset in another build has the same pack, whoever asks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+import orjson
+
+from blendex.blend.entries import slug
+from blendex.catalog.packs import KnownPack
+from blendex.catalog.sources import Known
+from blendex.errors import BlendexError, Code
+from blendex.formats.kinds import recipe
+from blendex.formats.pack import collection_key
+
+RECIPE = "pack/1"
+"""Raise it when the same input would make other bytes."""
+EVERY = ("auto", "all", "none")
+
+
+@dataclass(slots=True)
+class Choice:
+    """What of a blend shall be packed.
+
+    Attributes:
+        wanted: positions of datasets.
+        told: for datasets that were asked for and cannot be packed: name and reasons, one per leaf.
+        problem: what is wrong with the request itself.
+    """
+
+    wanted: list[int] = field(default_factory=list)
+    told: list[dict[str, Any]] = field(default_factory=list)
+    problem: BlendexError | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is stored with the plan."""
+        return {"wanted": self.wanted, "told": self.told}
+
+
+def numbers_of(runs: Iterable[Iterable[int]]) -> Iterator[int]:
+    """The row numbers of [start, length] runs."""
+    for start, length in runs:
+        yield from range(start, start + length)
+
+
+def choose(datasets: list[dict[str, Any]], asked: str, threshold: int) -> Choice:
+    """Decide by the plan alone.
+
+    Args:
+        datasets: as the plan describes them.
+        asked: auto, all, none, or names of datasets with commas between.
+        threshold: fewest sources of a dataset that is packed by ``auto``.
+    """
+    choice = Choice()
+    names = set(asked.split(","))
+    if not names & set(EVERY):
+        unknown = sorted(names - {dataset["name"] for dataset in datasets})
+        if unknown:
+            choice.problem = BlendexError(
+                Code.BAD_REQUEST,
+                f"packs={unknown[0]} names no dataset of this blend.",
+                next_step=f"They are called {', '.join(dataset['name'] for dataset in datasets)[:2000]}.",
+            )
+            return choice
+    for position, dataset in enumerate(datasets):
+        if asked == "none" or (asked not in EVERY and dataset["name"] not in names):
+            continue
+        leaves = [leaf for leaf in dataset["leaves"] if leaf["needs_index"]]
+        if asked == "auto" and sum(length for leaf in leaves for _, length in leaf["sources"]) < threshold:
+            continue
+        reasons = [reason for leaf in leaves if (reason := _against(leaf)) is not None]
+        if reasons:
+            choice.told.append({"dataset": dataset["name"], "reasons": reasons})
+        elif any(leaf["pack"]["collections"] for leaf in leaves):
+            choice.wanted.append(position)
+    return choice
+
+
+def _against(leaf: dict[str, Any]) -> dict[str, Any] | None:
+    """Why training could not read a leaf from a pack."""
+    pack = leaf["pack"]
+    if "refused" in pack:
+        refused: dict[str, Any] = pack["refused"]
+        return refused
+    if pack["remote"] is None:
+        return None
+    place = {"blend_file": leaf["file"], "blend_line": leaf["line"], "pointer": leaf["pointer"]}
+    return (
+        place
+        | BlendexError(
+            Code.PACK_REFUSED,
+            "training reads no packed rows of manifests that lie in a store.",
+            file=pack["remote"],
+            next_step="Copy the manifests to a filesystem; the tars may stay where they are.",
+        ).as_dict()
+    )
+
+
+def learnt_rows(datasets: list[dict[str, Any]], wanted: Iterable[int]) -> set[int]:
+    """The rows whose records must have been decoded, or whose names must be known, before there can be a pack."""
+    return {
+        number
+        for position in wanted
+        for leaf in datasets[position]["leaves"]
+        for _, kind, _, runs in leaf["pack"].get("collections", ())
+        if kind == "jsonl" or leaf["pack"]["native"]
+        for number in numbers_of(runs)
+    }
+
+
+@dataclass(slots=True)
+class Asked:
+    """One pack that a build wants.
+
+    Attributes:
+        position: of its dataset.
+        name: of its dataset.
+        pointer: of its dataset.
+        collections: role, kind, configured value, row numbers each.
+        natives: pairs of places in ``collections``: manifests and their tars.
+        refusal: why it cannot be had after all.
+    """
+
+    position: int
+    name: str
+    pointer: list[Any]
+    collections: list[tuple[str, str, Any, list[int]]] = field(default_factory=list)
+    natives: list[tuple[int, int]] = field(default_factory=list)
+    refusal: dict[str, Any] | None = None
+
+    def rows(self) -> dict[int, None]:
+        """All rows in it, each once, in the order of their first use."""
+        return dict.fromkeys(number for *_, numbers in self.collections for number in numbers)
+
+
+def asked(plan: dict[str, Any], gone: set[tuple[Any, ...]]) -> Iterator[Asked]:
+    """The packs that a judged build wants.
+
+    Args:
+        plan: with its choice.
+        gone: pointers of leaves that are left out.
+    """
+    for position in plan.get("packing", {"wanted": ()})["wanted"]:
+        dataset = plan["datasets"][position]
+        item = Asked(position, dataset["name"], dataset["pointer"])
+        places: dict[bytes, int] = {}
+        for leaf in dataset["leaves"]:
+            if leaf["needs_index"] and tuple(leaf["pointer"]) not in gone:
+                _gather(item, places, leaf)
+        if item.collections:
+            yield item
+
+
+def _gather(item: Asked, places: dict[bytes, int], leaf: dict[str, Any]) -> None:
+    mine = []
+    for role, kind, spec, runs in leaf["pack"].get("collections", ()):
+        numbers = list(numbers_of(runs))
+        if not numbers:
+            continue
+        place = places.setdefault(collection_key(role, kind, spec), len(item.collections))
+        if place == len(item.collections):
+            item.collections.append((role, kind, spec, numbers))
+        elif item.collections[place][3] != numbers:
+            error = BlendexError(
+                Code.PACK_REFUSED,
+                f"two entries of this dataset name different sources by the same {role}.",
+                file=leaf["file"],
+                line=leaf["line"],
+                next_step="Spell one of them differently, or put them into datasets of their own.",
+            )
+            item.refusal = {"pointer": leaf["pointer"]} | error.as_dict()
+        mine.append(place)
+    if leaf["pack"].get("native") and len(mine) == 2 and (mine[0], mine[1]) not in item.natives:
+        item.natives.append((mine[0], mine[1]))
+
+
+def digest(item: Asked, rows: list[tuple[str, str]], known: Mapping[int, Known], compat: str) -> str:
+    """What the pack is known by."""
+    made = hashlib.sha256(RECIPE.encode())
+    for role, kind, spec, numbers in item.collections:
+        made.update(collection_key(role, kind, spec))
+        made.update(len(numbers).to_bytes(8, "little"))
+        for number in numbers:
+            source = known[number]
+            text = orjson.dumps([rows[number][1], recipe(kind, compat), source.content_hash, source.size])
+            made.update(text)
+    made.update(orjson.dumps(item.natives))
+    return made.hexdigest()
+
+
+def file_name(item: Asked, rows: list[tuple[str, str]], pack: KnownPack, taken: Mapping[str, str]) -> str:
+    """The name of a pack in its mirror: by what it holds, never by what a blend calls it."""
+    assert pack.layout_hash is not None
+    path = PurePosixPath(rows[next(iter(item.rows()))][1])
+    start = slug(path.parent.name) or slug(path.stem) or "pack"
+    for length in (8, 16, 64):
+        name = f"{start}-{pack.layout_hash[:length]}.idxpack"
+        if taken.get(name, pack.layout_hash) == pack.layout_hash:
+            break
+    return name

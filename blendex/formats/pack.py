@@ -1,0 +1,176 @@
+"""Packs: the sidecars of a dataset in one file that training maps into memory (lhotse 2.0.0a7, ``index_pack.py``).
+
+Layout, little-endian, no gaps::
+
+    header (256) | collections (72 each) | sequences (16 each) | segments (56 each) | strings | zeros to 8 | payloads
+
+A collection is what one key of one entry names: its key, and a run of sequence rows. A sequence row is one shard: a
+segment and the records of the collection up to its end. A segment is a sidecar, stored once however often it is named;
+or a path without one; or, in version 3, an array of 32-bit numbers. Payloads follow each other unaligned, in the order
+of the segments.
+
+Version 4 (compressed manifests with their seek points inside) is not written and not read: no released reader has it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blendex.errors import BlendexError, Code
+
+MAGIC = b"IDXPACK2"
+VERSIONS = (2, 3)
+HEADER = struct.Struct("<8sIIQQQQQQQQQQ32s")
+HEADER_BYTES = 256
+COLLECTION = struct.Struct("<32sQQQQII")
+SEQUENCE = np.dtype([("segment", "<u8"), ("end", "<u8")])
+SEGMENT = np.dtype(
+    [
+        ("path", "<u8"), ("payload", "<u8"), ("path_length", "<u4"), ("flags", "<u4"), ("items", "<u8"),
+        ("size", "<u8"), ("bytes", "<u8"), ("crc", "<u4"), ("metadata", "<u4"),
+    ]
+)  # fmt: skip
+OFFSETS, PATHS, ARRAY = 0, 1, 2
+"""What a collection and its segments hold; the flags of both."""
+SIZE_KNOWN = 1
+"""Flag in the metadata of a segment without offsets: its payload is the size of the source."""
+_U64 = struct.Struct("<Q")
+SKIPPED = 0xFFFF_FFFF
+"""In a route: this row is never drawn. Ordinals and positions stay below."""
+
+
+def refused(message: str, file: str | None = None, next_step: str = "") -> BlendexError:
+    """Why a pack cannot be written."""
+    return BlendexError(Code.PACK_REFUSED, message, file=file, next_step=next_step)
+
+
+def collection_key(role: str, kind: str, spec: Any) -> bytes:
+    """The key under which training looks a collection up (lhotse ``index_pack_collection_key``).
+
+    Args:
+        role: what the collection is for, such as ``manifest``.
+        kind: of its sidecars.
+        spec: the value of the configuration, its interpolations resolved, its patterns as they are.
+
+    Raises:
+        BlendexError: pack_refused, when the value is none that a configuration can hold.
+    """
+    for name, value in (("role", role), ("kind", kind)):
+        if not isinstance(value, str) or not value:
+            raise refused(f"the {name} of a collection is empty.", next_step="Name it.")
+    try:
+        text = json.dumps(
+            {"kind": kind, "role": role, "source_spec": canonical(spec)},
+            ensure_ascii=False,
+            separators=(",", ":"),
+            sort_keys=True,
+        ).encode()
+    except (TypeError, UnicodeEncodeError) as error:
+        raise refused(
+            "a collection is named by a value that JSON cannot hold.",
+            next_step="Use text, numbers, lists and mappings of valid Unicode.",
+        ) from error
+    return hashlib.sha256(text).digest()
+
+
+def canonical(value: Any) -> Any:
+    """``value`` in the form that enters a key (lhotse ``_canonicalize``)."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): canonical(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [canonical(item) for item in value]
+    return value
+
+
+@dataclass(frozen=True)
+class Collection:
+    """One collection to be packed.
+
+    Args:
+        role: what it is for.
+        kind: of its sidecars.
+        spec: the configured value that it stands for.
+        paths: its sources in order; for an array as many as it has shards, and without meaning.
+        holds: ``OFFSETS``, ``PATHS`` or ``ARRAY``.
+    """
+
+    role: str
+    kind: str
+    spec: Any
+    paths: tuple[str, ...]
+    holds: int = OFFSETS
+
+    @property
+    def key(self) -> bytes:
+        """Its key."""
+        return collection_key(self.role, self.kind, self.spec)
+
+
+def add_layout(digest: Any, key: bytes, holds: int, count: int, shards: Iterable[bytes] | Iterable[int]) -> None:
+    """Add one collection to a layout hash, which tells two packs apart whatever their offsets are
+    (lhotse ``index_pack_layout_hash``).
+
+    Args:
+        digest: a SHA-256 on its way, over the collections before.
+        key: of the collection.
+        holds: what it holds.
+        count: its shards.
+        shards: the path of each; for an array, its numbers.
+    """
+    digest.update(key)
+    digest.update(struct.pack("<BQ", {OFFSETS: 1, PATHS: 0, ARRAY: 2}[holds], count))
+    pack = _U64.pack
+    several: Iterator[bytes | int] = iter(shards)
+    while part := list(islice(several, 4096)):
+        digest.update(b"".join(pack(shard) if isinstance(shard, int) else pack(len(shard)) + shard for shard in part))
+
+
+class Strings:
+    """The string table: every text once, none ended; the empty one lies where the first was asked for."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._places: dict[str, int] = {}
+
+    def add(self, text: str) -> tuple[int, int]:
+        """Where ``text`` lies in the table, and its length."""
+        data = encoded(text)
+        place = self._places.setdefault(text, len(self.data))
+        if place == len(self.data):
+            self.data += data
+        return place, len(data)
+
+    def add_all(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Where each of ``texts`` lies, and their lengths."""
+        if len(set(texts)) == len(texts) and self._places.keys().isdisjoint(texts) and "" not in texts:
+            data = list(map(encoded, texts))
+            lengths = list(map(len, data))
+            places = list(accumulate(lengths, initial=len(self.data)))[:-1]
+            self.data += b"".join(data)
+            self._places.update(zip(texts, places, strict=True))
+            return places, lengths
+        pairs = list(map(self.add, texts))
+        return [place for place, _ in pairs], [length for _, length in pairs]
+
+
+def encoded(path: str) -> bytes:
+    """A path as it is stored.
+
+    Raises:
+        BlendexError: pack_refused, when it is no valid Unicode.
+    """
+    try:
+        return path.encode()
+    except UnicodeEncodeError:
+        raise refused("a path is not valid Unicode; no pack can name it.", next_step="Rename the file.") from None

@@ -1,0 +1,369 @@
+"""Packs on the trip: what is packed, what is not and why, and what a mirror and a ready blend make of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from blendex.blend.world import World
+from blendex.builds.preview import preview
+from blendex.builds.run import run_build
+from blendex.builds.site import Site
+from blendex.builds.submission import Submission
+from blendex.catalog import builds
+from blendex.errors import BlendexError, Code
+from blendex.formats.pack import collection_key
+from blendex.formats.packreader import PackReader, verify
+from blendex.units.receipt import read_receipt, read_sources
+from blendex.units.verify import run as verify_mirror
+from tests.support.corpus import corpus, manifest, put, sidecars, submission, tar, wait_until_calm
+from tests.support.inline import InlineRunner
+
+OpenSite = Callable[..., Site]
+DATA = Path(__file__).parent.parent / "data"
+SPEECH = DATA / "speech"
+
+
+def run(site: Site, what: Submission) -> dict[str, Any]:
+    return run_build(site, what, runner=InlineRunner())
+
+
+def ready(site: Site, what: Submission) -> dict[str, Any]:
+    result = run(site, what)
+    assert result["state"] == "ready", result["problems"]
+    return result
+
+
+def packs_of(result: dict[str, Any]) -> dict[str, Path]:
+    return {path.name: path for path in sorted(Path(result["path"], "packs").glob("*"))}
+
+
+def reasons(result: dict[str, Any]) -> dict[str, list[str]]:
+    return {
+        item["dataset"]: [reason["message"] for reason in item["reasons"]]
+        for item in result["packs"]
+        if "reasons" in item
+    }
+
+
+def text(folder: Path, name: str, rows: bytes | None = None) -> str:
+    """A dataset of rows that stand alone; the entry of a blend over it."""
+    put(folder / f"{name}/part_0.jsonl", manifest(3, name) if rows is None else rows)
+    return f"- type: nemotron_text_converation\n  name: {name}\n  paths: {folder}/{name}/part_0.jsonl\n  weight: 1\n"
+
+
+def test_real_speech_is_packed_and_its_ready_blend_finds_it(open_site: OpenSite) -> None:
+    world = World(base=str(SPEECH), variables={"data_blend_dir": str(SPEECH)})
+    blend = SPEECH / "blend.yaml"
+    result = ready(open_site(), Submission(blend.read_bytes(), str(blend), world, packs="all"))
+    entries = OmegaConf.to_container(OmegaConf.load(result["blend"]), resolve=True)
+    assert isinstance(entries, list)
+    packed = [entry for entry in entries if "index_pack" in entry]
+    assert [entry["tags"] for entry in packed] == [{"corpus": "tarred"}]
+    for entry in packed:
+        assert entry["indexed"] is True
+        wanted = {
+            collection_key("manifest", "jsonl", entry["manifest_filepath"]),
+            collection_key("tar", "nemo_tar", entry["tarred_audio_filepaths"]),
+            collection_key(
+                "native_tar_route",
+                "nemo_manifest_row_to_tar_ordinal_v1",
+                {
+                    "manifest": entry["manifest_filepath"],
+                    "tar": entry["tarred_audio_filepaths"],
+                    "normalization": "nemo-audio-member-v1",
+                },
+            ),
+        }
+        with PackReader(os.path.join(entry["index_pack_root"], entry["index_pack"])) as pack:
+            verify(pack)
+            assert set(pack.collections) == wanted
+    assert set(reasons(result)) == {"lhotse_shar-1", "group-2"}
+    assert verify_mirror({"mirror": result["path"], "sources": True}, lambda _: None)["faults"] == []
+    assert len(sidecars(result["path"])) == 9
+    diff = Path(result["blend"]).with_name("blend.diff").read_text()
+    assert '+  index_pack: "nemo_tarred-' in diff
+    assert "-  shar_path: ${data_blend_dir}/shar\n" in diff
+
+
+@pytest.mark.parametrize(
+    ("manifests", "tars", "golden"),
+    [
+        ("nemo/manifest__OP_0..2_CL_.json", "nemo/audio__OP_0..2_CL_.tar", "v3_native_route"),
+        ("nemo/agg_manifest.json", "nemo/audio__OP_0..2_CL_.tar", "v3_aggregate"),
+    ],
+)
+def test_a_pack_of_the_trip_is_upstreams(
+    manifests: str, tars: str, golden: str, open_site: OpenSite, data: Path
+) -> None:
+    with tarfile.open(DATA / "golden/packs/nemo.tar.gz") as archive:
+        archive.extractall(data, filter="data")
+    blend = f"- type: nemo_tarred\n  manifest_filepath: {manifests}\n  tarred_audio_filepaths: {tars}\n"
+    result = ready(open_site(), submission(blend, data, packs="all"))
+    (path,) = packs_of(result).values()
+    assert path.read_bytes() == (DATA / f"golden/packs/{golden}.idxpack").read_bytes()
+    assert sidecars(result["path"]) == {}
+
+
+def test_records_through_the_pack_are_those_through_the_sidecars(open_site: OpenSite, data: Path) -> None:
+    blend = corpus(data, shards=4, rows=7)
+    site = open_site()
+    result = ready(site, submission(blend, data, packs="all", sidecars="all"))
+    loose = sidecars(result["path"])
+    assert len(loose) == 8
+    (path,) = packs_of(result).values()
+    seen = 0
+    with PackReader(str(path)) as pack:
+        for collection in pack.collections.values():
+            for number in range(len(collection) if collection.kind in ("jsonl", "nemo_tar") else 0):
+                place = collection.locate(number)
+                words = memoryview(loose[place.path.lstrip("/") + ".idx"]).cast("Q")
+                assert (place.start, place.end) == (words[place.local], words[place.local + 1])
+                source = Path(place.path).read_bytes()[place.start : place.end]
+                assert source.startswith(b'{"audio_filepath"' if collection.kind == "jsonl" else b"a")
+                seen += 1
+    assert seen == 2 * 4 * 7
+
+
+def test_two_builds_share_the_packs_of_what_they_share(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    first, second, third = (corpus(data, name=name) for name in "abc")
+    wait_until_calm()
+    one = ready(site, submission(first + second, data, packs="all"))
+    two = ready(site, submission(first + third, data, packs="all"))
+    assert one["mirror"] != two["mirror"]
+    mine, yours = packs_of(one), packs_of(two)
+    shared = set(mine) & set(yours)
+    assert (len(mine), len(yours), len(shared)) == (2, 2, 1)
+    for name in shared:
+        assert mine[name].stat().st_ino == yours[name].stat().st_ino
+        assert mine[name].stat().st_mode & 0o777 == 0o444
+
+
+def test_a_change_in_one_dataset_leaves_the_packs_of_others(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data, name="a") + corpus(data, name="b")
+    wait_until_calm()
+    before = packs_of(ready(site, submission(blend, data, packs="all")))
+    put(data / "b/manifest_1.json", manifest(4, "b1_"))
+    after = packs_of(ready(site, submission(blend, data, packs="all")))
+    kept = [name for name in before if name in after and before[name].stat().st_ino == after[name].stat().st_ino]
+    assert [name.split("-")[0] for name in kept] == ["a"]
+
+
+def test_the_same_request_again_makes_nothing(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data)
+    wait_until_calm()
+    first = ready(site, submission(blend, data, packs="all"))
+    runner = InlineRunner()
+    again = run_build(site, submission(blend, data, packs="all"), runner=runner)
+    assert (again["path"], again["opened"]) == (first["path"], 0)
+    assert [call.function for call in runner.calls] == ["blendex.units.plan:run", "blendex.units.stage:run"]
+    assert "packing" not in again["stages"]
+    assert "packing" in first["stages"]
+
+
+def test_keys_know_packs_and_what_has_no_sidecars(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data)
+    keys = [
+        ready(site, submission(blend, data, **options))["mirror"]
+        for options in (
+            {"packs": "none"},
+            {"packs": "auto"},
+            {"packs": "all"},
+            {"packs": "nemo_tarred-0"},
+            {"packs": "all", "sidecars": "all"},
+        )
+    ]
+    assert keys[0] == keys[1]
+    assert keys[2] == keys[3]
+    assert len(set(keys)) == 3
+
+
+def test_auto_packs_what_is_large(open_site: OpenSite, data: Path) -> None:
+    site = open_site(pack_sources=6)
+    blend = corpus(data, shards=3, name="large") + corpus(data, shards=2, name="small")
+    result = ready(site, submission(blend, data))
+    assert [item["dataset"] for item in result["packs"]] == ["nemo_tarred-0"]
+    assert {name.split("/")[-2] for name in sidecars(result["path"])} == {"small"}
+    lines = list(read_sources(result["path"]))
+    assert {line.get("pack", "").partition("-")[0] for line in lines if "/large/" in line["path"]} == {"large"}
+    assert read_receipt(result["path"])["counts"]["packed"] == 6
+
+
+def test_a_name_that_is_none_is_refused(open_site: OpenSite, data: Path) -> None:
+    result = run(open_site(), submission(corpus(data), data, packs="nemo_tarred-7"))
+    assert result["state"] == "failed"
+    assert result["error"]["code"] == Code.BAD_REQUEST
+    assert "nemo_tarred-0" in result["error"]["next_step"]
+    with pytest.raises(BlendexError, match="packs"):
+        run(open_site(), submission(corpus(data), data, packs="a b"))
+
+
+def test_a_group_that_cannot_be_packed_says_why_leaf_by_leaf(open_site: OpenSite, data: Path) -> None:
+    put(data / "cuts.jsonl", b'{"id": "a", "start": 0, "duration": 1}\n')
+    inner = indent(corpus(data), "  ")
+    blend = (
+        f"- type: group\n  input_cfg:\n{inner}  - type: lhotse\n    cuts_path: {data}/cuts.jsonl\n    weight: 1\n"
+        f"  - type: txt_jsonl\n    paths: {data}/cuts.jsonl\n    weight: 1\n"
+    )
+    result = ready(open_site(), submission(blend, data, packs="all"))
+    assert reasons(result) == {
+        "group-0": ["training reads no lhotse from a pack.", "training reads no txt_jsonl from a pack."]
+    }
+    assert packs_of(result) == {}
+    assert len(sidecars(result["path"])) == 7
+    (told,) = result["packs"]
+    assert [reason["pointer"] for reason in told["reasons"]] == [[0, "input_cfg", 1], [0, "input_cfg", 2]]
+
+
+def test_rows_that_are_no_objects_keep_a_dataset_loose(open_site: OpenSite, data: Path) -> None:
+    bad = b'{"audio_filepath": "a.wav"}\n{"a": 1} {"b": 2}\n{"c": }\n'
+    blend = text(data, "good") + text(data, "bad", bad)
+    result = ready(open_site(), submission(blend, data, packs="all"))
+    assert list(reasons(result)) == ["bad"]
+    assert "row 1 (from 0) is no JSON object, and 1 others" in reasons(result)["bad"][0]
+    assert [name.split("-")[0] for name in packs_of(result)] == ["good"]
+    assert [name.split("/")[-2] for name in sidecars(result["path"])] == ["bad"]
+
+
+def test_a_row_without_its_member_keeps_a_dataset_loose(open_site: OpenSite, data: Path) -> None:
+    blend = corpus(data)
+    put(data / "a/audio_1.tar", tar(["x.wav"]))
+    result = ready(open_site(), submission(blend, data, packs="all"))
+    (told,) = result["packs"]
+    (reason,) = told["reasons"]
+    assert reason["file"] == f"{data}/a/manifest_1.json"
+    assert f"row 0 (from 0) names audio that begins no record of {data}/a/audio_1.tar" in reason["message"]
+    assert len(sidecars(result["path"])) == 6
+
+
+def test_what_was_read_for_somebody_else_is_read_once_more(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = text(data, "a")
+    wait_until_calm()
+    assert ready(site, submission(blend, data, packs="none"))["opened"] == 1
+    asked = submission(blend, data, packs="all")
+    runner = InlineRunner()
+    told = preview(site, runner, asked)
+    assert (told.read_again, told.packs) == (1, [{"dataset": "a", "sources": 1}])
+    assert ready(site, asked)["opened"] == 1
+    told = preview(site, InlineRunner(), asked)
+    assert (told.read_again, told.reused) == (0, 1)
+    assert told.mirror is not None
+    assert ready(site, asked)["opened"] == 0
+
+
+def test_one_source_in_two_datasets_keeps_its_sidecar_for_the_unpacked_one(open_site: OpenSite, data: Path) -> None:
+    blend = text(data, "a") + f"- type: txt_jsonl\n  name: b\n  paths: {data}/a/part_0.jsonl\n  weight: 1\n"
+    result = ready(open_site(), submission(blend, data, packs="all"))
+    assert len(packs_of(result)) == 1
+    assert len(sidecars(result["path"])) == 1
+
+
+def test_a_bad_leaf_that_is_left_out_is_not_in_the_pack(open_site: OpenSite, data: Path) -> None:
+    inner = indent(text(data, "a") + text(data, "b"), "  ")
+    (data / "b/part_0.jsonl").unlink()
+    blend = f"- type: group\n  input_cfg:\n{inner}"
+    result = ready(open_site(), submission(blend, data, packs="all", on_bad="exclude"))
+    (path,) = packs_of(result).values()
+    with PackReader(str(path)) as pack:
+        (collection,) = pack.collections.values()
+        assert [collection.path(0)] == [f"{data}/a/part_0.jsonl"]
+
+
+def test_the_same_leaf_twice_is_packed_once(open_site: OpenSite, data: Path) -> None:
+    inner = indent(text(data, "a") * 2, "  ")
+    result = ready(open_site(), submission(f"- type: group\n  input_cfg:\n{inner}", data, packs="all"))
+    (path,) = packs_of(result).values()
+    with PackReader(str(path)) as pack:
+        assert len(pack.collections) == 1
+
+
+def test_names_of_packs_do_not_depend_on_the_blend(open_site: OpenSite, data: Path) -> None:
+    first, second = text(data, "a"), text(data, "b")
+    site = open_site()
+    one = ready(site, submission(first + second, data, packs="all"))
+    two = ready(site, submission(second.replace("name: b", "name: z") + first, data, packs="all"))
+    assert one["mirror"] == two["mirror"]
+    assert Path(one["blend"]).read_text() != Path(two["blend"]).read_text()
+
+
+def test_a_damaged_bundle_is_noticed_and_read_again(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data)
+    wait_until_calm()
+    ready(site, submission(blend, data, packs="none"))
+    (bundle,) = Path(site.root.path, "objects").rglob("*.bundle")
+    broken = bytearray(bundle.read_bytes())
+    broken[20] ^= 1
+    os.chmod(bundle, 0o644)
+    bundle.write_bytes(broken)
+    result = ready(site, submission(blend, data, packs="all"))
+    assert result["opened"] == 6
+    for path in packs_of(result).values():
+        with PackReader(str(path)) as pack:
+            verify(pack)
+
+
+def test_a_lost_pack_is_made_again(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend, more = corpus(data), text(data, "t")
+    wait_until_calm()
+    first = ready(site, submission(blend, data, packs="all"))
+    (name,) = packs_of(first)
+    (path,) = Path(site.root.path, "objects").rglob("*.idxpack")
+    path.unlink()
+    other = ready(site, submission(blend + more, data, packs="all"))
+    assert name in packs_of(other)
+    assert other["opened"] == 1
+
+
+def test_verify_notices_a_damaged_pack(open_site: OpenSite, data: Path) -> None:
+    result = ready(open_site(), submission(corpus(data), data, packs="all"))
+    (path,) = packs_of(result).values()
+    os.chmod(path, 0o644)
+    broken = bytearray(path.read_bytes())
+    broken[-1] ^= 1
+    path.write_bytes(broken)
+    (fault,) = verify_mirror({"mirror": result["path"], "sources": False}, lambda _: None)["faults"]
+    assert fault["path"] == f"packs/{path.name}"
+
+
+def test_a_receipt_names_its_packs(open_site: OpenSite, data: Path) -> None:
+    result = ready(open_site(), submission(corpus(data), data, packs="all"))
+    (told,) = read_receipt(result["path"])["packs"]
+    (path,) = packs_of(result).values()
+    assert told["file"] == path.name
+    assert told["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert told["layout_hash"].startswith(path.stem.rpartition("-")[2])
+    saved = json.loads(Path(result["blend"]).with_name("build.json").read_bytes())
+    assert saved["packs"] == result["packs"]
+
+
+def test_a_lost_catalog_knows_the_packs_of_builds_again(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data)
+    wait_until_calm()
+    first = ready(site, submission(blend, data, packs="all"))
+    site.work.engine.dispose()
+    for path in Path(site.root.path).glob("catalog.sqlite*"):
+        path.unlink()
+    site = open_site()
+    with site.work.read() as session:
+        row = builds.get(session, first["id"])
+        assert row is not None
+        assert row.packs == first["packs"]
+    again = ready(site, submission(blend, data, packs="all"))
+    assert (again["path"], again["opened"]) == (first["path"], 0)
