@@ -1,0 +1,243 @@
+"""From a config to one that can resume exactly: the report, the patch, and the report of what the patch leaves."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from blendex.blend.interpolate import Document
+from blendex.blend.world import World
+from blendex.errors import BlendexError
+from blendex.lint.context import Context
+from blendex.lint.engine import examine
+from blendex.lint.ground import Ground, Sidecar
+from blendex.lint.model import Edit, Finding, Report
+from blendex.lint.patching import Change, Patched, diff, patch
+from blendex.lint.rule import RULES
+from blendex.storage.interface import Stat
+from blendex.version import __version__
+
+FORMAT = 1
+DOCUMENT = "docs/reference/lint.md"
+
+
+class _Over:
+    """A ground whose nested blends are the patched ones."""
+
+    def __init__(self, under: Ground, texts: dict[str, bytes]) -> None:
+        self._under = under
+        self._texts = texts
+
+    def read(self, path: str) -> bytes:
+        return self._texts[path] if path in self._texts else self._under.read(path)
+
+    def list(self, path: str) -> list[tuple[str, bool]]:
+        return self._under.list(path)
+
+    def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
+        return self._under.stat_many(addresses)
+
+    def head(self, address: str, length: int) -> bytes:
+        return self._under.head(address, length)
+
+    def sidecar(self, address: str, source: Stat | None) -> Sidecar:
+        return self._under.sidecar(address, source)
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One config, linted and patched.
+
+    Args:
+        report: of the config as it is.
+        after: of the patched one; the same when nothing was patched.
+        texts: patched files by name, the posted one among them when it changed.
+        originals: what they were.
+        changes: the fields that were set.
+        refused: findings whose patch was left out, with the reason.
+        world: what came along.
+    """
+
+    report: Report
+    after: Report
+    texts: dict[str, str]
+    originals: dict[str, str]
+    changes: list[Change]
+    refused: dict[Finding, str]
+    world: World
+    context: Context = field(repr=False)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the config as it is can be launched."""
+        return self.report.ready
+
+    def diffs(self) -> dict[str, str]:
+        """A unified diff of each changed file."""
+        return {name: diff(name, self.originals[name], text, resumable(name)) for name, text in self.texts.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form; the same on the command line and over HTTP."""
+        report, after = self.report, self.after
+        return {
+            "file": report.file,
+            "upstream": report.profile,
+            "ready": report.ready,
+            "counts": report.counts(),
+            "blockers": [_short(item) for item in report.blockers],
+            "exceptions": [_short(item) | {"exception": _exception(item)} for item in report.exceptions],
+            "findings": [self._finding(item) for item in report.findings],
+            "unchecked": [item.as_dict() for item in report.unchecked],
+            "entries": report.entries,
+            "sources": report.sources,
+            "files": list(report.files),
+            "launcher": report.launcher,
+            "sections": report.settings,
+            "patch": {
+                "changes": [item.as_dict() for item in self.changes],
+                "diffs": self.diffs(),
+                "ready": after.ready,
+                "counts": after.counts(),
+                "blockers": [_short(item) for item in after.blockers],
+            },
+        }
+
+    def _finding(self, item: Finding) -> dict[str, Any]:
+        rule = RULES[item.rule]
+        state = ""
+        if item.edits and item.suppressed is None:
+            state = "refused" if item in self.refused else "available"
+        return {
+            **_short(item),
+            "title": rule.title,
+            "column": item.column,
+            "pointer": list(item.pointer),
+            "value": item.value,
+            "wanted": item.wanted,
+            "why": rule.why,
+            "otherwise": rule.otherwise,
+            "fix": item.fix,
+            "source": rule.source,
+            "link": link(item.rule),
+            "patch": state,
+            "patch_refused": self.refused.get(item, ""),
+            "exception": _exception(item),
+        }
+
+
+def _exception(item: Finding) -> dict[str, Any] | None:
+    return item.suppressed.as_dict() if item.suppressed is not None else None
+
+
+def _short(item: Finding) -> dict[str, Any]:
+    return {
+        "rule": item.rule,
+        "severity": str(item.severity),
+        "message": item.message,
+        "file": item.file,
+        "line": item.line,
+        "field": item.field,
+    }
+
+
+def link(rule: str) -> str:
+    """Where a rule is explained."""
+    return f"{DOCUMENT}#{rule.lower()}"
+
+
+def answer(migrations: Sequence[Migration]) -> dict[str, Any]:
+    """The JSON of one or several configs."""
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "ready": all(item.ready for item in migrations),
+        "reports": [item.as_dict() for item in migrations],
+    }
+
+
+def resumable(name: str) -> str:
+    """The file name of a patched config or blend."""
+    stem, dot, suffix = posixpath.basename(name).rpartition(".")
+    if not dot or suffix not in ("yaml", "yml"):
+        return f"{posixpath.basename(name)}-resumable.yaml"
+    return f"{stem}-resumable.{suffix}"
+
+
+def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any) -> Migration:
+    """Lint a config, patch it, lint what comes out.
+
+    Args:
+        text: the YAML.
+        file: its name.
+        world: what the submission brings along.
+        ground: what may be looked at.
+        options: of ``examine``.
+
+    Raises:
+        BlendexError: the posted text cannot be read at all.
+    """
+    context, report = examine(text, file, world, ground, **options)
+    patched = patch(context, report.findings)
+    if not patched.texts:
+        return Migration(report, report, {}, {}, patched.changes, patched.refused, world, context)
+    after = _after(context, patched, file, ground, options)
+    texts = {document.name: new for document, new in patched.texts.items()}
+    originals = {document.name: context.atlas.marks(document).text for document in patched.texts}
+    return Migration(report, after, texts, originals, patched.changes, patched.refused, world, context)
+
+
+def _after(context: Context, patched: Patched, file: str, ground: Ground, options: dict[str, Any]) -> Report:
+    posted = context.walk.posted
+    world = context.walk.world
+    nested = {
+        world.address(document.name): new.encode() for document, new in patched.texts.items() if document is not posted
+    }
+    text = patched.texts[posted].encode() if posted in patched.texts else context.walk.files.text(posted)
+    return examine(text, file, world, _Over(ground, nested), **options)[1]
+
+
+def side_by_side(migration: Migration) -> dict[str, str]:
+    """The patched files as they stand in one folder: an ``input_cfg`` that led to a patched blend leads to the new one.
+
+    Returns:
+        Texts by file name, the config's first; the config is there also when nothing in it changed.
+    """
+    context = migration.context
+    posted = context.walk.posted
+    names = _names(context)
+    extra: dict[Document, list[Edit]] = {}
+    changed = {document for document in names if document.name in migration.texts}
+    # A file that names a changed one changes too, up to the posted one.
+    grown = True
+    while grown:
+        grown = False
+        for pointer, place in context.walk.grafts.items():
+            if pointer[-1:] != ("input_cfg",) or place.path or place.document not in changed:
+                continue
+            above = context.place(pointer[:-1])
+            edit = Edit(above.document, (*above.path, "input_cfg"), names[place.document])
+            if edit not in extra.setdefault(above.document, []):
+                extra[above.document].append(edit)
+                grown = grown or above.document not in changed
+                changed.add(above.document)
+    patched = patch(context, migration.report.findings, extra)
+    result = {names[posted]: patched.texts.get(posted, context.atlas.marks(posted).text)}
+    for document, text in patched.texts.items():
+        result[names[document]] = text
+    return result
+
+
+def _names(context: Context) -> dict[Document, str]:
+    """A file name for each document, no two alike."""
+    documents = [context.walk.posted, *(place.document for place in context.walk.grafts.values())]
+    names: dict[Document, str] = {}
+    taken: set[str] = set()
+    for document in dict.fromkeys(documents):
+        name, number = resumable(document.name), 2
+        while name in taken:
+            name, number = f"{number}-{resumable(document.name)}", number + 1
+        taken.add(name)
+        names[document] = name
+    return names
