@@ -17,10 +17,25 @@ from blendex.lint.facts import seconds_of
 
 LARGEST = 1024 * 1024
 # What differs between the chunks of a chain, wherever it stands.
-_VARYING = re.compile(
-    r"\$\{?(?:RANDOM|SRANDOM|EPOCH\w*|SECONDS|SLURM_JOB_ID|SLURM_JOBID|SLURM_ARRAY_TASK_ID|SLURM_RESTART_COUNT|PPID|\$)"
-    r"|\$\(\s*(?:date|shuf|uuidgen|od|openssl)\b|`\s*(?:date|shuf|uuidgen)\b"
+_MOVING = frozenset(
+    (
+        "RANDOM",
+        "SRANDOM",
+        "EPOCHSECONDS",
+        "EPOCHREALTIME",
+        "SECONDS",
+        "PPID",
+        "SLURM_JOB_ID",
+        "SLURM_JOBID",
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_ARRAY_JOB_ID",
+        "SLURM_RESTART_COUNT",
+        "1",
+        "2",
+        "3",
+    )
 )
+_VARYING = re.compile(r"\$\$|\$\(\s*(?:date|shuf|uuidgen|od|openssl)\b|`\s*(?:date|shuf|uuidgen)\b")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d)")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _OVERRIDE = re.compile(r"[~+]{0,2}([A-Za-z_][\w\-]*(?:\.[\w\-]+)*(?:\[\w*\])*)=(.*)", re.DOTALL)
@@ -201,7 +216,7 @@ class _Shell:
         for inside in re.findall(r"\$\(\((.*)", text):
             names += re.findall(r"[A-Za-z_]\w*", inside)
         # A positional parameter is what the caller of each chunk chooses.
-        return any(name in self.varying or name in ("1", "2", "3") for name in names)
+        return any(name in self.varying or name in _MOVING for name in names)
 
     def _expanded(self, text: str) -> str:
         """Known constants put in; what is not known stays as it is written."""
