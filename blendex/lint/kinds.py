@@ -69,7 +69,7 @@ def tarred(type_name: str, has: Callable[[str], bool]) -> bool | None:
         return has("tarred_audio_filepaths")
     if type_name == "lhotse":
         return has("shar_path")
-    if type_name in ("nemo_tarred", "lhotse_shar", "txt", "txt_pair", "share_gpt_webdataset") or (
+    if type_name in ("nemo_tarred", "lhotse_shar", "txt", "txt_pair", "share_gpt_webdataset", "parquet") or (
         type_name in TEXT or type_name in CHAT
     ):
         return True

@@ -19,22 +19,10 @@ LARGEST = 1024 * 1024
 # What differs between the chunks of a chain, wherever it stands.
 _MOVING = frozenset(
     (
-        "RANDOM",
-        "SRANDOM",
-        "EPOCHSECONDS",
-        "EPOCHREALTIME",
-        "SECONDS",
-        "PPID",
-        "SLURM_JOB_ID",
-        "SLURM_JOBID",
-        "SLURM_ARRAY_TASK_ID",
-        "SLURM_ARRAY_JOB_ID",
-        "SLURM_RESTART_COUNT",
-        "1",
-        "2",
-        "3",
+        "RANDOM", "SRANDOM", "EPOCHSECONDS", "EPOCHREALTIME", "SECONDS", "PPID", "SLURM_JOB_ID", "SLURM_JOBID",
+        "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID", "SLURM_RESTART_COUNT", "1", "2", "3",
     )
-)
+)  # fmt: skip
 _VARYING = re.compile(r"\$\$|\$\(\s*(?:date|shuf|uuidgen|od|openssl)\b|`\s*(?:date|shuf|uuidgen)\b")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*|\d)")
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)

@@ -259,6 +259,40 @@ def _forced(context: Context, section: Section, item: Pointer) -> bool:
 
 
 @rule(
+    "IDX119",
+    Severity.WARNING,
+    title="Plain audio is iterated only when told",
+    where="train_ds.force_iterable_dataset",
+    why=(
+        "Where the first entry is plain audio, upstream makes a map-style dataset, by index or not, unless "
+        "told otherwise."
+    ),
+    otherwise="Training is map-style with force_map_dataset: false.",
+    source=f"{OURS}; {CODE}, determine_use_iterable_dataset and read_lhotse_manifest",
+    profiles=("main",),
+    example=Example(
+        bad="train_ds:\n  indexed: true\n  input_cfg: [{type: lhotse, cuts_path: /d/c.jsonl}]\n",
+        good="train_ds:\n  force_iterable_dataset: true\n  input_cfg: [{type: lhotse, cuts_path: /d/c.jsonl}]\n",
+    ),
+)
+def plain_first(context: Context) -> Iterator[Hit]:
+    """The first entry is plain, no list is mixed, and no flavour is forced."""
+    mixed_sections = {id(context.section_of(hit.pointer)) for hit in mixed(context)}
+    for part in context.training:
+        entries = part.entries
+        if not entries or id(part) in mixed_sections or part.get("force_map_dataset").value is True:
+            continue
+        setting = part.get("force_iterable_dataset")
+        if kinds.tarred(entries[0].type, entries[0].has) is False and setting.known and setting.value is not True:
+            yield at(
+                setting,
+                "The audio is plain, so upstream makes a map-style dataset.",
+                wanted="true",
+                fix="Set force_iterable_dataset: true.",
+            )
+
+
+@rule(
     "IDX024",
     Severity.FATAL,
     title="Every source has an index of its own",
