@@ -14,12 +14,14 @@ from blendex.lint.context import Context
 from blendex.lint.engine import examine
 from blendex.lint.ground import Ground, Sidecar
 from blendex.lint.model import Edit, Finding, Report
-from blendex.lint.patching import Change, Patched, diff, patch
+from blendex.lint.patching import Change, diff, patch
 from blendex.lint.rule import RULES
 from blendex.storage.interface import Stat
 from blendex.version import __version__
 
 FORMAT = 1
+# A patch can bring to light what another rule then patches: a type that had no meaning before it was spelt right.
+_MOST_TURNS = 5
 DOCUMENT = "docs/reference/lint.md"
 
 
@@ -58,6 +60,8 @@ class Migration:
         changes: the fields that were set.
         refused: findings whose patch was left out, with the reason.
         world: what came along.
+        context: of the report.
+        final: of the patched files.
     """
 
     report: Report
@@ -68,6 +72,7 @@ class Migration:
     refused: dict[Finding, str]
     world: World
     context: Context = field(repr=False)
+    final: Context = field(repr=False)
 
     @property
     def ready(self) -> bool:
@@ -179,23 +184,28 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
         BlendexError: the posted text cannot be read at all.
     """
     context, report = examine(text, file, world, ground, **options)
-    patched = patch(context, report.findings)
-    if not patched.texts:
-        return Migration(report, report, {}, {}, patched.changes, patched.refused, world, context)
-    after = _after(context, patched, file, ground, options)
-    texts = {document.name: new for document, new in patched.texts.items()}
-    originals = {document.name: context.atlas.marks(document).text for document in patched.texts}
-    return Migration(report, after, texts, originals, patched.changes, patched.refused, world, context)
+    final, after = context, report
+    texts: dict[str, str] = {}
+    changes: list[Change] = []
+    refused: dict[Finding, str] = {}
+    for turn in range(_MOST_TURNS):
+        patched = patch(final, after.findings)
+        if turn == 0:
+            refused = patched.refused
+        if not patched.texts:
+            break
+        changes += patched.changes
+        texts |= {document.name: new for document, new in patched.texts.items()}
+        nested = {world.address(name): new.encode() for name, new in texts.items() if name != file}
+        posted = texts[file].encode() if file in texts else text
+        final, after = examine(posted, file, world, _Over(ground, nested), **options)
+    originals = {name: context.atlas.marks(_document(context, name)).text for name in texts}
+    return Migration(report, after, texts, originals, changes, refused, world, context, final)
 
 
-def _after(context: Context, patched: Patched, file: str, ground: Ground, options: dict[str, Any]) -> Report:
-    posted = context.walk.posted
-    world = context.walk.world
-    nested = {
-        world.address(document.name): new.encode() for document, new in patched.texts.items() if document is not posted
-    }
-    text = patched.texts[posted].encode() if posted in patched.texts else context.walk.files.text(posted)
-    return examine(text, file, world, _Over(ground, nested), **options)[1]
+def _document(context: Context, name: str) -> Document:
+    documents = [context.walk.posted, *(place.document for place in context.walk.grafts.values())]
+    return next(document for document in documents if document.name == name)
 
 
 def side_by_side(migration: Migration) -> dict[str, str]:
@@ -204,7 +214,7 @@ def side_by_side(migration: Migration) -> dict[str, str]:
     Returns:
         Texts by file name, the config's first; the config is there also when nothing in it changed.
     """
-    context = migration.context
+    context = migration.final
     posted = context.walk.posted
     names = _names(context)
     extra: dict[Document, list[Edit]] = {}
@@ -222,11 +232,11 @@ def side_by_side(migration: Migration) -> dict[str, str]:
                 extra[above.document].append(edit)
                 grown = grown or above.document not in changed
                 changed.add(above.document)
-    patched = patch(context, migration.report.findings, extra)
-    result = {names[posted]: patched.texts.get(posted, context.atlas.marks(posted).text)}
-    for document, text in patched.texts.items():
-        result[names[document]] = text
-    return result
+    patched = patch(context, (), extra)
+    return {
+        names[document]: patched.texts.get(document, context.atlas.marks(document).text)
+        for document in dict.fromkeys((posted, *changed))
+    }
 
 
 def _names(context: Context) -> dict[Document, str]:

@@ -248,7 +248,7 @@ def _on_one_line(key: Any, value: Any) -> bool:
     )
 
 
-def _spread(marks: Marks, span: Span, values: list[str]) -> tuple[int, int, str] | str:
+def _spread(marks: Marks, span: Span, values: tuple[str, ...]) -> tuple[int, int, str] | str:
     node, holder = span.node, span.holder
     if not isinstance(node, yaml.ScalarNode) or node.style in ("|", ">") or marks.text[node.start_mark.index] == "&":
         return SHAPE
@@ -295,8 +295,8 @@ def _same(old: Any, new: Any, edits: Mapping[Any, Any]) -> bool:
         added = [key for key in edits if key not in old]
         if set(new) != {*old, *added}:
             return False
-        # A new key may stand anywhere; the order of the old ones stays.
-        if [key for key in new if key in old] != list(old):
+        # What is set anew may stand anywhere, also where a merge key gave it before; the order of the others stays.
+        if [key for key in new if key in old and key not in edits] != [key for key in old if key not in edits]:
             return False
         return all(_value(old.get(key), new[key], edits.get(key)) for key in new)
     if isinstance(old, list):
@@ -306,7 +306,7 @@ def _same(old: Any, new: Any, edits: Mapping[Any, Any]) -> bool:
         for index, item in enumerate(old):
             edit = edits.get(index)
             if isinstance(edit, Edit) and edit.spread:
-                if new[at : at + len(edit.value)] != edit.value:
+                if new[at : at + len(edit.value)] != list(edit.value):
                     return False
                 at += len(edit.value)
                 continue

@@ -527,7 +527,7 @@ def unexpanded(context: Context) -> Iterator[Hit]:
         place = spec.spot.place
         # Where a variable is part of the path, writing it out would lose the variable.
         patchable = not spec.paired and isinstance(spec.step, int) and locate(place)[spec.step] == spec.text
-        edits = (Edit(place.document, (*place.path, spec.step), paths, spread=True),) if patchable else ()
+        edits = (Edit(place.document, (*place.path, spec.step), tuple(paths), spread=True),) if patchable else ()
         yield where_path(
             spec, f"Training opens this item of {spec.key} as it is written.", wanted=f"{len(paths):,} single paths",
             fix="Write the paths out, one item each.", edits=edits,
