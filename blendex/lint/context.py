@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from blendex.blend.entries import Spot
-from blendex.blend.interpolate import Place, locate
+from blendex.blend.index_path import index_path
+from blendex.blend.interpolate import Place, interpolated, locate
 from blendex.blend.load import MapNode, SeqNode
 from blendex.blend.model import Discovery, Pointer, Source
 from blendex.blend.types import DATA_KEYS
@@ -128,8 +129,11 @@ class Scope:
         """What the mapping itself says of ``key``."""
         if key not in self.node:
             return None
+        raw = self.node[key]
+        if not interpolated(raw):
+            return Setting(key, raw, True, True, self.spot)
         try:
-            value = self.context.walk.resolver.resolve(self.node[key], self.spot.place, key).value
+            value = self.context.walk.resolver.resolve(raw, self.spot.place, key).value
         except BlendexError:
             return Setting(key, None, True, False, self.spot)
         return Setting(key, value, True, True, self.spot)
@@ -391,11 +395,18 @@ class Context:
         sections = {section.spot.pointer: section for section in self.sections}
         sources = {leaf.pointer: leaf.sources for dataset in self.discovery.datasets for leaf in dataset.leaves}
         made = []
+        of_list: dict[Pointer, Section | None] = {}
         for leaf in self.walk.leaves:
             pointer = leaf.pointer
-            section = next(
-                (sections[pointer[:n]] for n in range(len(pointer), -1, -1) if pointer[:n] in sections), None
-            )
+            # The items of one list are in one section; only a section with classic keys is a leaf itself.
+            section = sections.get(pointer)
+            if section is None:
+                above_it = pointer[:-1]
+                if above_it not in of_list:
+                    of_list[above_it] = next(
+                        (sections[pointer[:n]] for n in range(len(above_it), -1, -1) if pointer[:n] in sections), None
+                    )
+                section = of_list[above_it]
             start = len(section.spot.pointer) if section is not None else 0
             above = tuple(self._above(pointer, start))
             node = leaf.node if leaf.node is not None else MapNode(leaf.line)
@@ -507,10 +518,30 @@ class Context:
 
     def address(self, path: str) -> str | None:
         """Where a path lies on this machine; None for what does not."""
-        try:
-            return self.walk.world.address(path)
-        except BlendexError:
-            return None
+        if path not in self._addresses:
+            try:
+                self._addresses[path] = self.walk.world.address(path)
+            except BlendexError:
+                self._addresses[path] = None
+        return self._addresses[path]
+
+    @cached_property
+    def _addresses(self) -> dict[str, str | None]:
+        return {}
+
+    def index_of(self, path: str, root: str | None) -> str | None:
+        """Where the index of a path lies under a root; None where upstream's rule makes none."""
+        key = (path, root)
+        if key not in self._index_paths:
+            try:
+                self._index_paths[key] = index_path(path, root)
+            except ValueError:
+                self._index_paths[key] = None
+        return self._index_paths[key]
+
+    @cached_property
+    def _index_paths(self) -> dict[tuple[str, str | None], str | None]:
+        return {}
 
     def stats(self, paths: list[str]) -> dict[str, Stat | BlendexError | None]:
         """The stat of each path, what hinders it, or None where it has no address here. Asked for once."""

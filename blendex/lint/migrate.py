@@ -26,26 +26,32 @@ DOCUMENT = "docs/reference/lint.md"
 
 
 class _Over:
-    """A ground whose nested blends are the patched ones."""
+    """A ground whose nested blends are the patched ones; what was asked for once is not asked for again."""
 
-    def __init__(self, under: Ground, texts: dict[str, bytes]) -> None:
+    def __init__(self, under: Ground) -> None:
         self._under = under
-        self._texts = texts
+        self._stats: dict[str, Stat | BlendexError] = {}
+        self._sidecars: dict[str, Sidecar] = {}
+        self.texts: dict[str, bytes] = {}
 
     def read(self, path: str) -> bytes:
-        return self._texts[path] if path in self._texts else self._under.read(path)
+        return self.texts[path] if path in self.texts else self._under.read(path)
 
     def list(self, path: str) -> list[tuple[str, bool]]:
         return self._under.list(path)
 
     def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
-        return self._under.stat_many(addresses)
+        new = [address for address in dict.fromkeys(addresses) if address not in self._stats]
+        self._stats.update(zip(new, self._under.stat_many(new), strict=True))
+        return (self._stats[address] for address in addresses)
 
     def head(self, address: str, length: int) -> bytes:
         return self._under.head(address, length)
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:
-        return self._under.sidecar(address, source)
+        if address not in self._sidecars:
+            self._sidecars[address] = self._under.sidecar(address, source)
+        return self._sidecars[address]
 
 
 @dataclass(frozen=True)
@@ -183,7 +189,8 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
     Raises:
         BlendexError: the posted text cannot be read at all.
     """
-    context, report = examine(text, file, world, ground, **options)
+    over = _Over(ground)
+    context, report = examine(text, file, world, over, **options)
     final, after = context, report
     texts: dict[str, str] = {}
     changes: list[Change] = []
@@ -196,9 +203,9 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
             break
         changes += patched.changes
         texts |= {document.name: new for document, new in patched.texts.items()}
-        nested = {world.address(name): new.encode() for name, new in texts.items() if name != file}
+        over.texts = {world.address(name): new.encode() for name, new in texts.items() if name != file}
         posted = texts[file].encode() if file in texts else text
-        final, after = examine(posted, file, world, _Over(ground, nested), **options)
+        final, after = examine(posted, file, world, over, **options)
     originals = {name: context.atlas.marks(_document(context, name)).text for name in texts}
     return Migration(report, after, texts, originals, changes, refused, world, context, final)
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from blendex.blend.index_path import index_path
 from blendex.blend.load import SeqNode
 from blendex.blend.model import Pointer, Problem, Source
 from blendex.errors import Code
@@ -321,9 +320,8 @@ def collisions(context: Context) -> Iterator[Hit]:
         folder = root.value if isinstance(root.value, str) else "/"
         told = False
         for source in entry.sources:
-            try:
-                place = index_path(source.path, folder)
-            except ValueError:
+            place = context.index_of(source.path, folder)
+            if place is None:
                 continue
             address = context.address(source.path) or source.path
             other, where = places.setdefault(place, (source, address))

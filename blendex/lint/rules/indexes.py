@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from blendex.blend.index_path import index_path
 from blendex.errors import BlendexError
 from blendex.lint.context import Context, Entry, Setting
 from blendex.lint.model import Severity
@@ -139,11 +138,10 @@ def sidecars(context: Context) -> list[Found]:
 
 def _look(context: Context) -> Iterator[Found]:
     looked = 0
+    # All at once: on a cluster each answer is a round trip, and many may be under way.
+    context.stats([source.path for entry in context.entries if _looked_for(entry) for source in entry.sources])
     for entry in context.entries:
-        section = entry.section
-        if section is None or section.role == "blend" or not entry.sources:
-            continue
-        if entry.get("indexed").value is not True or entry.get("index_pack").value is not None:
+        if not _looked_for(entry):
             continue
         root = entry.get("indexes_root")
         if not root.known or (root.value is not None and not isinstance(root.value, str)):
@@ -155,15 +153,25 @@ def _look(context: Context) -> Iterator[Found]:
         yield _entry(context, entry, root.value)
 
 
+def _looked_for(entry: Entry) -> bool:
+    """Whether training reads an entry by loose indexes."""
+    return (
+        entry.section is not None
+        and entry.section.role != "blend"
+        and bool(entry.sources)
+        and entry.get("indexed").value is True
+        and entry.get("index_pack").value is None
+    )
+
+
 def _entry(context: Context, entry: Entry, root: str | None) -> Found:
     missing: list[str] = []
     bad: list[tuple[str, str]] = []
     unknown = 0
     stats = context.stats([source.path for source in entry.sources])
     for source in entry.sources:
-        try:
-            side = index_path(source.path, root)
-        except ValueError:
+        side = context.index_of(source.path, root)
+        if side is None:
             continue
         address = context.address(side)
         stat = stats[source.path]
