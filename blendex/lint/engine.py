@@ -6,9 +6,10 @@ import datetime
 from collections.abc import Iterable
 from typing import Any
 
-from blendex.blend.discover import explore
+from blendex.blend.discover import Discovery, explore
 from blendex.blend.interpolate import Document
 from blendex.blend.load import Limits
+from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.lint import rules
 from blendex.lint.context import DEFAULTS, Context, dotted
@@ -82,7 +83,12 @@ def examine(
         BlendexError: the posted text cannot be read at all.
     """
     today = today or datetime.datetime.now(datetime.UTC).date()
-    walk, discovery = explore(text, file, world, ground, limits)
+    if blend_only:
+        # No sources: what they come to is the work of a plan.
+        walk = Walk(text, file, world, ground, limits or Limits()).run()
+        discovery = Discovery((), (), (), len(walk.leaves))
+    else:
+        walk, discovery = explore(text, file, world, ground, limits)
     context = Context(walk, discovery, profile, ground, facts or Facts(), launcher, knowledge)
     found: list[Finding] = []
     for name, item in sorted(RULES.items()):

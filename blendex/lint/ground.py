@@ -119,11 +119,14 @@ class Disk:
 class Nowhere:
     """No disk: nested files that came along, and nothing else."""
 
-    def __init__(self, nested: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, nested: Mapping[str, bytes] | None = None, reader: Reader | None = None) -> None:
         self._nested = dict(nested or {})
+        self._reader = reader
 
     def read(self, path: str) -> bytes:
-        """A nested blend that came along."""
+        """A nested blend: one that came along, or that the reader may read."""
+        if self._reader is not None:
+            return self._reader.read(path)
         if path in self._nested:
             return self._nested[path]
         raise BlendexError(
