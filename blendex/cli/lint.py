@@ -90,8 +90,6 @@ def run(
         raise BlendexError(
             Code.BAD_REQUEST, f"--fail-on {fail_on!r} is unknown.", next_step=f"Say one of {', '.join(LEVELS)}."
         )
-    # Everything stays in use until the end: looking for garbage would be a third of the time.
-    gc.disable()
     storage = LocalStorage(("/",))
     script: Launcher | None = read_launcher(_bytes(launcher, "the launcher"), str(launcher)) if launcher else None
     given: Facts | None = read_facts(_bytes(facts, "the facts")) if facts else None
@@ -102,12 +100,23 @@ def run(
         "profile": profile(upstream), "facts": given, "launcher": script, "baseline": listed, "limits": limits,
         "knowledge": _knowledge(root, storage),
     }  # fmt: skip
-    found = [_one(path, world, ground, options, fix=fix) for path in files]
+    found = _all(files, world, ground, options, fix=fix)
     if out is not None:
         for migration in found:
             _write_folder(out if len(found) == 1 else out / Path(migration.report.file).stem, migration)
     _show(found, form, fixed=fix)
     return FINDINGS if any(at_least(item.report, fail_on) for item in found) else 0
+
+
+def _all(files: Iterable[Path], world: World, ground: Disk, options: dict[str, Any], *, fix: bool) -> list[Migration]:
+    # Everything stays in use until the end: looking for garbage would be a third of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return [_one(path, world, ground, options, fix=fix) for path in files]
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _one(path: Path, world: World, ground: Disk, options: dict[str, Any], *, fix: bool) -> Migration:

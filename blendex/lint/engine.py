@@ -21,6 +21,8 @@ from blendex.lint.profile import MAIN, Profile
 from blendex.lint.rule import OURS, RULES, Example, Hit, rule
 from blendex.lint.suppress import Baseline, Comment, apply, comments, wrong
 
+__all__ = ["RULES", "examine", "lint"]
+
 assert rules  # importing them enters them
 # More of one rule in one file helps nobody, and keeps an answer small.
 _MOST_OF_A_RULE = 1000
