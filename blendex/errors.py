@@ -72,6 +72,7 @@ class Code(StrEnum):
     WRONG_STATE = "wrong_state"
     NOT_FOUND = "not_found"
     BUSY = "busy"
+    LINT_REFUSED = "lint_refused"
     # What is kept
     MIRROR_DAMAGED = "mirror_damaged"
     OBJECT_DAMAGED = "object_damaged"
@@ -134,6 +135,7 @@ MEANING: dict[Code, str] = {
     Code.WRONG_STATE: "It cannot be done in the state that this build is in.",
     Code.NOT_FOUND: "There is no such thing, or none that the caller may know of.",
     Code.BUSY: "Not now. Ask again after the time that the answer tells.",
+    Code.LINT_REFUSED: "Something in the blend cannot be read by index, and no patch mends it. See `lint.md`.",
     Code.MIRROR_DAMAGED: "A mirror is not what its receipt says.",
     Code.OBJECT_DAMAGED: "A bundle is not what its name says.",
     Code.CATALOG_MISMATCH: "The database belongs to another root.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from pydantic_core import PydanticUndefined
 from blendex.errors import MEANING, Code
 from blendex.formats.crosscheck import CROSS_FINDINGS
 from blendex.formats.findings import FINDINGS
+from blendex.lint import engine
+from blendex.lint.profile import PROFILES
+from blendex.lint.rule import RULES, Rule
 from blendex.settings import Settings
 from service.problems import STATUS
 
@@ -61,9 +65,116 @@ def _findings() -> str:
     return "\n".join(lines) + "\n"
 
 
+_LINT = """\
+# Rules of lint
+
+`blendex lint FILE…` and `POST /v1/lint` hold a training config, its blend, its launcher and what is known of the run
+against these rules. *Fatal*: nothing can be patched, data or layout have to change. *Error*: the run would not resume
+exactly, or not start. *Warning*: it depends. *Note*: told, nothing more. A config is **launch-ready** when nothing
+fatal and no error stands, or somebody has signed for what does. What could not be judged is listed as not checked, with
+what it takes.
+
+Only what says so has a patch: `--fix` writes it into the file, and leaves comments, order, anchors and quotes as they
+are. A patch that would reach further than the field it names is left out, and said.
+
+## Exit status
+
+| status | meaning |
+|---|---|
+| 0 | nothing of severity `error` or worse stands (`--fail-on` another one, or `never`; `--strict` is `warning`) |
+| 1 | something does; with `--fix`, after the patch |
+| 2 | a file or an option cannot be used |
+
+## Exceptions
+
+A comment on the line of a finding, or on the line above it, lets it stand; `allow-file` lets a rule stand in the whole
+file. The reason is required, and for what is fatal an expected cost as well. After its end an exception does not count.
+
+```
+# blendex: allow IDX016 until 2027-01-31 cost "2 h more per epoch" because the text set is small
+```
+
+Or a baseline file (`--baseline`), for configs that cannot be changed:
+
+```json
+{"allow": [{"rule": "IDX042", "field": "exp_manager.resume_if_exists", "reason": "one chunk"}]}
+```
+
+## Facts
+
+`--facts FILE`, the part `facts` over HTTP. All of it is optional, and nothing is guessed.
+
+| fact | example |
+|---|---|
+| `environment` | `{"USE_AIS_GET_BATCH": "true"}`: all variables of the training; one that is missing is not set |
+| `versions` | `{"lhotse": "2.0.0a7", "nemo-toolkit": "3.1.0"}`; one that is missing is not installed |
+| `vm.max_map_count` | `65530` |
+| `mounts` | `{"/raid": "node-local", "/lustre": "lustre"}` |
+| `checkpoint` | `{"world_size": 16, "num_workers": 4, "max_steps": 1000}`: of the one that shall be resumed |
+| `walltime` | `"04:00:00"` |
+| `build` | `{"workers": 16, "memory_bytes": 64000000000}`: of a job with upstream's own scripts |
+"""
+
+
+def _place(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _rule(item: Rule) -> list[str]:
+    example = item.example
+    lines = [
+        f"### {item.id}\n",
+        f"**{item.title}.** {item.severity.capitalize()}. Where: {item.where}.\n",
+        f"{item.why} Otherwise: {item.otherwise}\n",
+        f"Patch: {item.patch or 'none'}. Source: {item.source}.",
+    ]
+    if len(item.profiles) < len(PROFILES):
+        lines[-1] += f" Holds for upstream {', '.join(f'`{name}`' for name in sorted(item.profiles))} only."
+    if item.blend and item.severity == "fatal":
+        lines[-1] += " A build of such a blend is refused, unless with `lint=off`."
+    lines.append("\nBreaks it:\n")
+    lines.append(f"```yaml\n{example.bad.rstrip()}\n```")
+    beside = [f"Beside it: {', '.join(f'`{path}`' for path in example.nested)}."] if example.nested else []
+    if example.launcher:
+        beside.append(f"```sh\n{example.launcher.rstrip()}\n```")
+    if example.facts is not None:
+        beside.append(f"```json\n{json.dumps(example.facts)}\n```")
+    if beside:
+        lines += ["\nwith\n", *beside]
+    if example.profile != "main":
+        lines.append(f"\n(with `--upstream {example.profile}`)")
+    if example.fixed:
+        lines += ["\nPatched:\n", f"```yaml\n{example.fixed.rstrip()}\n```"]
+    elif (example.good, example.good_launcher, example.good_facts) != (example.bad, "", None):
+        lines += ["\nDoes not:\n", f"```yaml\n{example.good.rstrip()}\n```"]
+        if example.good_launcher:
+            lines.append(f"\n```sh\n{example.good_launcher.rstrip()}\n```")
+        if example.good_facts is not None:
+            lines.append(f"\n```json\n{json.dumps(example.good_facts)}\n```")
+    return [*lines, ""]
+
+
+def _lint() -> str:
+    assert engine.RULES is RULES  # importing it enters them
+    rules = [RULES[name] for name in sorted(RULES)]
+    lines = [HEAD + _LINT, "## Versions of upstream\n", "| `--upstream` | stands for |\n|---|---|"]
+    lines += [f"| `{item.name}` | {item.about} |" for item in PROFILES.values()]
+    lines += ["\n## All rules\n", "| rule | severity | what must be true | where | patch |\n|---|---|---|---|---|"]
+    lines += [
+        f"| [{item.id}](#{item.id.lower()}) | {item.severity} | {item.title} | {_place(item.where)} "
+        f"| {'yes' if item.patch else ''} |"
+        for item in rules
+    ]
+    lines.append("\n## Each rule\n")
+    for item in rules:
+        lines += _rule(item)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
 def main() -> int:
     wrong = 0
-    for name, make in (("settings", _settings), ("errors", _errors), ("findings", _findings)):
+    pages = (("settings", _settings), ("errors", _errors), ("findings", _findings), ("lint", _lint))
+    for name, make in pages:
         path = FOLDER / f"{name}.md"
         text = make()
         if "--check" not in sys.argv:

@@ -12,7 +12,7 @@ from blendex.builds.site import Site
 from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
-from service.api.v1 import builds, mirrors, names, workers
+from service.api.v1 import builds, lint, mirrors, names, workers
 from service.edge import Edge
 from service.house import House
 from service.limits import BodyLimit
@@ -55,7 +55,8 @@ def create_app(
     )
     app.state.house = house
     problems.install(app)
-    for router in (builds.router, mirrors.router, names.router, workers.router, health.router, telemetry.router):
+    routers = (builds, mirrors, names, lint, workers, health, telemetry)
+    for router in (module.router for module in routers):
         app.include_router(router)
     docs.install(app)
     app.add_middleware(BodyLimit, submission=site.settings.max_submission_bytes)

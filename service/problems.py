@@ -74,6 +74,7 @@ STATUS: dict[Code, int] = {
     Code.WRONG_STATE: 409,
     Code.NOT_FOUND: 404,
     Code.BUSY: 429,
+    Code.LINT_REFUSED: 422,
     Code.MIRROR_DAMAGED: 500,
     Code.OBJECT_DAMAGED: 500,
     Code.CATALOG_MISMATCH: 503,

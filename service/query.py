@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query
 from starlette.requests import Request
 
 from blendex.blend.world import World
@@ -107,7 +107,7 @@ def _prefixes(request: Request) -> tuple[tuple[str, str], ...]:
     return tuple(result)
 
 
-def submission_options(
+def submission_world(
     request: Request,
     base: Annotated[
         str | None,
@@ -120,6 +120,19 @@ def submission_options(
         Query(description="`FROM=TO`: paths as the job sees them, where workers see them. Repeatable, ordered."),
     ] = [],  # noqa: B006
     map: Annotated[list[str], Query(description="Another spelling of `view`.")] = [],  # noqa: A002, B006
+) -> World:
+    """The world of a submission.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    if base is not None and (not base.startswith("/") or "\0" in base):
+        raise _bad(f"base={base[:80]!r} is not absolute.", "Name the folder from the root on: base=/data/blends.")
+    return World(base=base, variables=_pairs(var, "var"), env=_pairs(env, "env"), view=_prefixes(request))
+
+
+def submission_options(
+    world: Annotated[World, Depends(submission_world)],
     main: Annotated[str | None, Query(description="In a tar: the blend, by its path in the tar.")] = None,
     allow: Annotated[
         list[str], Query(description="Findings to take as they are. Repeatable, or separated by commas.")
@@ -140,8 +153,5 @@ def submission_options(
     Raises:
         BlendexError: bad_request.
     """
-    if base is not None and (not base.startswith("/") or "\0" in base):
-        raise _bad(f"base={base[:80]!r} is not absolute.", "Name the folder from the root on: base=/data/blends.")
-    world = World(base=base, variables=_pairs(var, "var"), env=_pairs(env, "env"), view=_prefixes(request))
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
     return Options(world, main, allowed, compat, on_bad, name, packs, sidecars)

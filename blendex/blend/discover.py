@@ -11,7 +11,18 @@ from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.errors import Code
 
-__all__ = ["Dataset", "Derivation", "Discovery", "Leaf", "Pointer", "Problem", "Source", "discover", "nested_files"]
+__all__ = [
+    "Dataset",
+    "Derivation",
+    "Discovery",
+    "Leaf",
+    "Pointer",
+    "Problem",
+    "Source",
+    "discover",
+    "explore",
+    "nested_files",
+]
 
 
 def nested_files(
@@ -46,6 +57,13 @@ def discover(text: bytes, file: str, world: World, reader: Reader, limits: Limit
     Raises:
         BlendexError: the posted text cannot be read at all.
     """
+    return explore(text, file, world, reader, limits)[1]
+
+
+def explore(
+    text: bytes, file: str, world: World, reader: Reader, limits: Limits | None = None
+) -> tuple[Walk, Discovery]:
+    """As ``discover``, with the walk that found it: who judges a config wants its settings and places too."""
     walk = Walk(text, file, world, reader, limits or Limits())
     finder = Finder(walk)
     walk.on_leaf = finder
@@ -60,7 +78,7 @@ def discover(text: bytes, file: str, world: World, reader: Reader, limits: Limit
         )
         for head in walk.heads
     )  # fmt: skip
-    return Discovery(datasets, tuple(walk.problems), tuple(walk.warnings), len(walk.leaves))
+    return walk, Discovery(datasets, tuple(walk.problems), tuple(walk.warnings), len(walk.leaves))
 
 
 def _leaf(walk: Walk, entry: Entry, found: Found) -> Leaf:

@@ -26,6 +26,21 @@ def pairs(items: list[str], option: str) -> dict[str, str]:
     return result
 
 
+def read_world(
+    base_dir: Path | None, data_blend_dir: str | None, var: list[str], env: list[str], view: list[str]
+) -> World:
+    """The world that options describe; the base is the current folder unless said otherwise."""
+    variables = pairs(var, "--var")
+    if data_blend_dir is not None:
+        variables["data_blend_dir"] = data_blend_dir
+    return World(
+        base=os.path.abspath(base_dir or Path.cwd()),
+        variables=variables,
+        env=pairs(env, "--env"),
+        view=tuple(pairs(view, "--view").items()),
+    )
+
+
 def read_submission(
     blend: Path,
     base_dir: Path | None,
@@ -54,18 +69,10 @@ def read_submission(
                 next_step="Check the path.",
             ) from error
         file = os.path.abspath(blend)
-    variables = pairs(var, "--var")
-    if data_blend_dir is not None:
-        variables["data_blend_dir"] = data_blend_dir
     return Submission(
         text=text,
         file=file,
-        world=World(
-            base=os.path.abspath(base_dir or Path.cwd()),
-            variables=variables,
-            env=pairs(env, "--env"),
-            view=tuple(pairs(view, "--view").items()),
-        ),
+        world=read_world(base_dir, data_blend_dir, var, env, view),
         compat=compat,
         allow=tuple(part for item in allow for part in item.split(",") if part),
         on_bad=on_bad,

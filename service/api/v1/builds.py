@@ -21,7 +21,8 @@ from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.catalog.models import RUNNING
 from blendex.errors import BlendexError, Code
-from service import lookup, text
+from service import linting, lookup, text
+from service import problems as answers
 from service.api.v1 import schemas
 from service.bodies import hint, read_fields, read_submission
 from service.house import House, HouseOf
@@ -86,6 +87,10 @@ async def post(
     house: HouseOf,
     options: Annotated[Options, Depends(submission_options)],
     dry_run: Annotated[bool, Query(description="Only plan: what would be read, and what is there already.")] = False,
+    lint: Annotated[
+        Literal["on", "off"],
+        Query(description="`off`: take the blend also when something in it cannot be read by index."),
+    ] = "on",
     wait: Annotated[
         float | None,
         Query(ge=0, le=60, description="Seconds to wait for its end. Text answers wait 20 s unless told."),
@@ -97,6 +102,10 @@ async def post(
         if dry_run:
             found = await run_in_threadpool(house.previews.run, submission)
             return Json(found.as_dict())
+        if lint == "on" and submission.on_bad == "fail":
+            refused = linting.refusal(await run_in_threadpool(linting.check_blend, house.site, submission))
+            if refused is not None:
+                return answers.reply(request, refused[0], extra={"findings": refused[1]})
         build, _ = await run_in_threadpool(submit.submit, house.site, submission)
     except BlendexError as error:
         raise hint(error, request, await request.body()) from None

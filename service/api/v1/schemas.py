@@ -207,6 +207,54 @@ SUBMISSION: dict[str, Any] = {
 }
 
 
+#: the body of a lint
+LINT: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": SUBMISSION["requestBody"]["content"]
+        | {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "config": {"type": "string", "format": "binary"},
+                        "blend": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                        "launcher": {"type": "string", "format": "binary"},
+                        "facts": {"type": "string"},
+                        "baseline": {"type": "string"},
+                    },
+                    "required": ["config"],
+                    "additionalProperties": False,
+                }
+            }
+        },
+    }
+}
+
+#: what a lint answers
+LINTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "What was found, and the patch; or SARIF, or a zip, by output=.",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "ready": {"type": "boolean"},
+                        "reports": {"type": "array", "items": {"type": "object"}},
+                    },
+                    "required": ["format", "version", "ready", "reports"],
+                }
+            },
+            "application/sarif+json": {"schema": {"type": "object"}},
+            "application/zip": {"schema": {"type": "string", "format": "binary"}},
+        },
+    },
+    422: _problem("The text cannot be read at all.", text=False),
+    429: _problem("Two are linted already; Retry-After says when to ask again.", text=False),
+}
+
+
 def json_body(required: tuple[str, ...], optional: tuple[str, ...], example: dict[str, str]) -> dict[str, Any]:
     """The description of a small JSON body."""
     schema = {

@@ -1,0 +1,161 @@
+"""What the linter may look at: nested files, folders, and facts about files inside the allowed roots."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from blendex.blend.load import Reader
+from blendex.blend.model import Source
+from blendex.errors import BlendexError, Code
+from blendex.formats.findings import Finding as SourceFinding
+from blendex.storage.interface import Stat
+from blendex.storage.local import LocalStorage
+
+_WHOLE_SIDECAR = 8 * 2**20
+_EDGE = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """What is wrong with a sidecar; empty when it is good."""
+
+    missing: bool
+    wrong: str
+
+
+class Ground(Reader, Protocol):
+    """How the linter reaches the disk. Addresses are absolute; whatever lies outside the roots is refused."""
+
+    def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
+        """The stat of each file, or what hinders."""
+        ...
+
+    def head(self, address: str, length: int) -> bytes:
+        """The first bytes of a file.
+
+        Raises:
+            BlendexError: it cannot be read.
+        """
+        ...
+
+    def sidecar(self, address: str, source: Stat | None) -> Sidecar:
+        """The rule of ``_is_indexed`` in ``build_indexes.py`` (NeMo Speech main, c03be830).
+
+        Args:
+            address: of the sidecar.
+            source: what it indexes; None when that cannot be asked.
+
+        Raises:
+            BlendexError: whether it is there cannot be known.
+        """
+        ...
+
+
+class Knowledge(Protocol):
+    """What is known of the content of sources, from somewhere that has read them."""
+
+    def findings(self, sources: Iterable[tuple[Source, str]]) -> Mapping[Source, builtins.list[SourceFinding]]:
+        """The findings of those (source, address) whose content is known as it is now."""
+        ...
+
+
+class Disk:
+    """The files of this machine, through the storage that holds the allowed roots.
+
+    Args:
+        storage: what may be read.
+        reader: how nested blends are read; texts that came along win there.
+    """
+
+    def __init__(self, storage: LocalStorage, reader: Reader) -> None:
+        self._storage = storage
+        self._reader = reader
+
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        """A nested blend."""
+        return self._reader.read(path, limit)
+
+    def list(self, path: str) -> builtins.list[tuple[str, bool]]:
+        """Names in a folder."""
+        return self._reader.list(path)
+
+    def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
+        """The stat of each file, or what hinders."""
+        return self._storage.stat_many(addresses)
+
+    def head(self, address: str, length: int) -> bytes:
+        """The first bytes of a file."""
+        with self._storage.open(address) as opened:
+            return opened.pread(min(length, opened.size), 0)
+
+    def sidecar(self, address: str, source: Stat | None) -> Sidecar:
+        """What is wrong with a sidecar."""
+        try:
+            opened = self._storage.open(address)
+        except BlendexError as error:
+            if error.code is Code.SOURCE_MISSING:
+                return Sidecar(True, "it is not there")
+            raise
+        with opened:
+            if opened.size < 8 or opened.size % 8:
+                return Sidecar(False, f"its {opened.size} bytes are no index")
+            (last,) = struct.unpack("<Q", opened.pread(8, opened.size - 8))
+            if source is not None and last != source.size:
+                return Sidecar(False, f"it was made when the source had {last:,} bytes; now it has {source.size:,}")
+            if source is not None and source.mtime_ns > opened.stat.mtime_ns:
+                return Sidecar(False, "the source is newer than it")
+            length = opened.size if opened.size <= _WHOLE_SIDECAR else _EDGE
+            values = struct.unpack(f"<{length // 8}Q", opened.pread(length, 0))
+            if any(after < before for before, after in itertools.pairwise(values)):
+                return Sidecar(False, "its offsets decrease")
+        return Sidecar(False, "")
+
+
+class Nowhere:
+    """No disk: nested files that came along, and nothing else."""
+
+    def __init__(self, nested: Mapping[str, bytes] | None = None, reader: Reader | None = None) -> None:
+        self._nested = dict(nested or {})
+        self._reader = reader
+
+    def read(self, path: str, limit: int | None = None) -> bytes:
+        """A nested blend: one that came along, or that the reader may read."""
+        if self._reader is not None:
+            return self._reader.read(path, limit)
+        if path in self._nested:
+            return self._nested[path]
+        raise BlendexError(
+            Code.NESTED_MISSING, "this nested blend did not come along.", file=path, next_step="Send it too."
+        )
+
+    def list(self, path: str) -> builtins.list[tuple[str, bool]]:
+        """No folder can be looked into."""
+        raise _unseen(path)
+
+    def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
+        """Nothing is known of any file."""
+        return (_unseen(address) for address in addresses)
+
+    def head(self, address: str, length: int) -> bytes:
+        """No file can be read."""
+        del length
+        raise _unseen(address)
+
+    def sidecar(self, address: str, source: Stat | None) -> Sidecar:
+        """Nothing is known of any sidecar."""
+        del source
+        raise _unseen(address)
+
+
+def _unseen(address: str) -> BlendexError:
+    return BlendexError(
+        Code.PATH_OUTSIDE_ROOTS,
+        "files cannot be looked at here.",
+        file=address,
+        next_step="Lint where the data is, or let the service that may read it do so.",
+    )

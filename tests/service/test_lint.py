@@ -1,0 +1,163 @@
+"""``/v1/lint``, and what a build refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from blendex.lint.engine import RULES
+from tests.service.conftest import Service
+
+CONFIG = """\
+data:
+  train_ds:
+    # the seed
+    shard_seed: randomized
+    input_cfg: blend.yaml
+"""
+BLEND = "- {type: nemo, manifest_filepath: /d/a.json, slice_length: 3}\n"
+LAUNCHER = "srun python train.py data.train_ds.seed=$RANDOM\n"
+
+
+def found(answer: dict[str, Any]) -> set[str]:
+    return {item["rule"] for item in answer["reports"][0]["findings"]}
+
+
+def test_multipart(idle: Service) -> None:
+    files = [
+        ("config", ("train.yaml", CONFIG)), ("blend", ("blend.yaml", BLEND)), ("launcher", ("job.sh", LAUNCHER)),
+        ("facts", ("facts.json", '{"environment": {"LHOTSE_USE_WORKER_PARTITION": "1"}}')),
+        ("baseline", ("b.json", ('{"allow": [{"rule": "IDX001", "field": "data.train_ds.indexed", "reason": '
+                                '"later"}]}'))),
+    ]  # fmt: skip
+    answer = idle.http.post("/v1/lint", files=files)
+    assert answer.status_code == 200, answer.text
+    value = answer.json()
+    assert not value["ready"]
+    assert {"IDX005", "IDX011", "IDX038", "IDX050"} <= found(value)
+    report = value["reports"][0]
+    assert [item["rule"] for item in report["exceptions"]] == ["IDX001"]
+    fatal = next(item for item in report["findings"] if item["rule"] == "IDX011")
+    assert (fatal["file"], fatal["line"], fatal["severity"]) == ("/posted/blend.yaml", 1, "fatal")
+    assert "+    shard_seed: 42" in report["patch"]["diffs"]["/posted/train.yaml"]
+    assert "# the seed" in report["patch"]["diffs"]["/posted/train.yaml"]
+
+
+def test_the_same_json_as_the_command_line(idle: Service, tmp_path: Path) -> None:
+    config = tmp_path / "train.yaml"
+    config.write_text(
+        CONFIG.replace("input_cfg: blend.yaml", "input_cfg: [{type: nemo, manifest_filepath: /d/a.json}]")
+    )
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from blendex.cli import main; main()",
+            "lint",
+            str(config),
+            "--json",
+            "--base-dir",
+            str(tmp_path),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 1, ran.stderr
+    here = json.loads(ran.stdout)
+    there = idle.http.post(
+        "/v1/lint", files={"config": ("train.yaml", config.read_text())}, params={"base": str(tmp_path)}
+    ).json()
+    assert here.keys() == there.keys()
+    assert found(here) == found(there)
+    assert here["reports"][0].keys() == there["reports"][0].keys()
+    assert here["reports"][0]["findings"][0] == there["reports"][0]["findings"][0]
+
+
+def test_plain_yaml_and_a_tar(idle: Service) -> None:
+    assert "IDX005" in found(idle.http.post("/v1/lint", content=CONFIG).json())
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, text in (("a/train.yaml", CONFIG), ("a/blend.yaml", BLEND)):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    answer = idle.http.post(
+        "/v1/lint",
+        content=stream.getvalue(),
+        params={"main": "a/train.yaml"},
+        headers={"Content-Type": "application/x-tar"},
+    )
+    assert "IDX011" in found(answer.json())
+
+
+def test_other_outputs(idle: Service) -> None:
+    sarif = idle.http.post("/v1/lint", content=CONFIG, params={"output": "sarif"})
+    assert sarif.headers["content-type"] == "application/sarif+json"
+    assert sarif.json()["version"] == "2.1.0"
+    packed = idle.http.post("/v1/lint", content=CONFIG, params={"output": "zip"})
+    assert packed.headers["content-type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(packed.content)) as archive:
+        assert {"migration-report.md", "pre-flight-checklist.md", "build-indexes-cmd.sh"} < set(archive.namelist())
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"", "multipart/form-data"),
+        (b"--x\r\n\r\n--x--", "multipart/form-data; boundary=x"),
+        (b'--x\r\nContent-Disposition: form-data; name="other"\r\n\r\nx\r\n--x--', "multipart/form-data; boundary=x"),
+        (b'--x\r\nContent-Disposition: form-data; name="config"\r\n\r\na: 1', "multipart/form-data; boundary=x"),
+        (
+            b'--x\r\nContent-Disposition: form-data; name="blend"; filename="../a"\r\n\r\na: 1\r\n--x--',
+            "multipart/form-data; boundary=x",
+        ),
+        (b"a: [", "application/yaml"),
+        (b"!!python/object/apply:os.system [ls]", "application/yaml"),
+    ],
+)
+def test_what_cannot_be_read_is_a_problem(idle: Service, body: bytes, kind: str) -> None:
+    answer = idle.http.post("/v1/lint", content=body, headers={"Content-Type": kind})
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.json()["next_step"]
+
+
+def test_nothing_outside_the_roots_is_told(idle: Service, tmp_path: Path) -> None:
+    (tmp_path / "secret.yaml").write_text("- {type: nemo, manifest_filepath: /cafe.json}\n")
+    answer = idle.http.post("/v1/lint", content=f"train_ds: {{input_cfg: {tmp_path}/secret.yaml}}\n")
+    assert answer.status_code == 200
+    assert "cafe" not in answer.text
+    assert "IDX109" in found(answer.json())
+    path = idle.http.post("/v1/lint", json={"path": str(tmp_path / "secret.yaml")})
+    assert path.status_code == 403
+
+
+def test_builds_refuse_what_is_fatal_in_a_blend(idle: Service) -> None:
+    refused = idle.http.post("/v1/builds", content=BLEND)
+    assert refused.status_code == 422
+    value = refused.json()
+    assert value["code"] == "lint_refused"
+    assert value["line"] == 1
+    assert "lint=off" in value["next_step"]
+    assert [item["rule"] for item in value["findings"]] == ["IDX011"]
+    text = idle.http.post("/v1/builds", content=BLEND, headers={"Accept": "text/plain"})
+    assert text.status_code == 422
+    assert text.text.startswith("lint_refused: ")
+    for told in ({"lint": "off"}, {"on_bad": "exclude"}):
+        assert idle.http.post("/v1/builds", content=BLEND, params=told).status_code == 202
+    allowed = f'# blendex: allow IDX011 cost "none" because it is cut before\n{BLEND}'
+    assert idle.http.post("/v1/builds", content=allowed).status_code == 202
+
+
+def test_the_rules_that_refuse_a_build_are_few() -> None:
+    assert {rule.id for rule in RULES.values() if rule.blend} == {
+        "IDX010", "IDX011", "IDX012", "IDX013", "IDX014", "IDX017", "IDX023", "IDX024", "IDX027",
+    }  # fmt: skip
