@@ -14,6 +14,12 @@ from tests.cluster.cluster import Cluster, running
 from tests.support import corpus, services
 
 
+def pytest_runtest_setup() -> None:
+    """A machine without the programs of PostgreSQL and Redis runs the rest of the tests; CI has them."""
+    if not (services.has_postgres() and services.has_redis()) and not os.environ.get("CI"):
+        pytest.skip("PostgreSQL or Redis is not installed: apt-get install postgresql redis-server")
+
+
 @pytest.fixture(scope="session")
 def redis() -> Iterator[services.Redis]:
     server = services.Redis()

@@ -64,7 +64,7 @@ def test_doubled_late_reordered_and_lost(own: Cluster, broker_url: str, calm: Ca
         stop.set()
         thread.join()
     print(counts)
-    assert counts["sent"] > 50
+    assert counts["sent"] > 20
     for build, blend in zip(ended, blends, strict=True):
         own.check(build, calm(blend, data), wasted=0)  # opened once each: none twice, none forgotten
     claimed = own.metric("blendex_claims_total")
@@ -88,7 +88,9 @@ def test_the_queue_is_bounded_whatever_waits(own: Cluster, broker_url: str, data
     wait_for(lambda: queue_length(app, "index") == MOST_MESSAGES, 20)
     wait_for(lambda: queue_length(app, "plan") == MOST_MESSAGES, 20)
     time.sleep(1)
-    assert [queue_length(app, work) for work in CLASSES] == [MOST_MESSAGES, MOST_MESSAGES, 0]
+    assert {work: queue_length(app, work) for work in CLASSES} == {
+        "plan": MOST_MESSAGES, "index": MOST_MESSAGES, "pack": 0, "publish": 0,
+    }  # fmt: skip
     for work in CLASSES:
         with app.connection_for_write() as connection:
             connection.default_channel.queue_purge(f"blendex.{work}")

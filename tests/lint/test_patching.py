@@ -270,7 +270,7 @@ fragments = st.lists(st.sampled_from([*FRAGMENTS, "\n", "\t", "|"]), max_size=30
 class Walls(Disk):
     """A disk that notes what is asked for, and holds nothing outside of /cfg and /d."""
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int | None = None) -> bytes:
         self.reads.append(path)
         return b"- {type: nemo, manifest_filepath: /d/a.json}\n" if path.startswith("/cfg/") else super().read(path)
 

@@ -22,7 +22,7 @@ DOCS = Path(__file__).parent.parent.parent / "docs" / "operate.md"
 def test_workers(service: Service) -> None:
     found = service.http.get("/v1/workers").json()["workers"]
     assert [worker["state"] for worker in found] == ["working"]
-    assert found[0]["classes"] == ["plan", "index", "publish"]
+    assert found[0]["classes"] == ["plan", "index", "pack", "publish"]
     assert found[0]["slots"] == 2
     assert found[0]["budget_bytes"] > 0
 

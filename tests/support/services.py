@@ -37,6 +37,16 @@ def _postgres_bin() -> Path | None:
     return Path(at).parent if at else None
 
 
+def has_postgres() -> bool:
+    """Whether a PostgreSQL can be had."""
+    return "BLENDEX_TEST_DATABASE_URL" in os.environ or _postgres_bin() is not None
+
+
+def has_redis() -> bool:
+    """Whether a Redis can be had."""
+    return "BLENDEX_TEST_BROKER_URL" in os.environ or shutil.which("redis-server") is not None
+
+
 class Postgres:
     """One PostgreSQL server. It refuses to run as root, so root lends it the account ``postgres``."""
 
