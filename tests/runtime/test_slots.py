@@ -16,8 +16,8 @@ from blendex.runtime.slots import Call, Slots
 
 
 def children() -> list[psutil.Process]:
-    """The children of slots: other tests of this process may have started servers."""
-    return [child for child in psutil.Process().children() if "blendex.runtime.child" in child.cmdline()]
+    """The children of these slots: other tests of this process have servers and slots of their own."""
+    return [child for child in psutil.Process().children() if "tests.runtime.functions" in child.cmdline()]
 
 
 @pytest.fixture
