@@ -6,8 +6,11 @@ instead when they are set; what is killed and restarted by a test is always its 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -23,10 +26,20 @@ import psycopg
 import redis
 from sqlalchemy.engine import URL, make_url
 
+# Below the range from which the kernel gives ports to connections, and a range of its own for each process of the
+# tests: a port that is free now must still be free when a server that takes seconds to start binds it.
+_PORTS_PER_WORKER = 2_000
+_next_port = itertools.count(random.randrange(1_000))
+
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port that nobody listens on, and that no other process of the tests will be told of."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for number in _next_port:
+        port = 10_000 + worker % 10 * _PORTS_PER_WORKER + number % _PORTS_PER_WORKER
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError
 
 
 def _postgres_bin() -> Path | None:
