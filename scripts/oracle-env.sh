@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 want = {"torch": "2.13.0", "lhotse": "2.0.0a7", "torchdata": "0.11.0", "nemo-toolkit": "3.0.0"}
 have = {name: version(name).partition("+")[0] for name in want}
-for name in ("numpy", "omegaconf", "soundfile", "urllib3"):
+for name in ("blake3", "numpy", "omegaconf", "orjson", "soundfile", "urllib3"):
     version(name)
 sys.exit(have != want)
 END
@@ -30,8 +30,9 @@ install() {
 }
 echo "Installing torch, lhotse and nemo-toolkit into .venv-oracle"
 install torch==2.13.0
-# urllib3: lhotse imports it without asking for it.
-install --pre lhotse==2.0.0a7 torchdata==0.11.0 omegaconf numpy soundfile urllib3
+# urllib3: lhotse imports it without asking for it. blake3 and orjson are ours: the benchmarks time both sides in one
+# process of this environment.
+install --pre lhotse==2.0.0a7 torchdata==0.11.0 omegaconf numpy soundfile urllib3 blake3 orjson
 # Without what it asks for: one of its files is read, and that needs nothing of it.
 install --no-deps nemo-toolkit==3.0.0
 if ! right; then
