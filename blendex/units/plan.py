@@ -197,17 +197,6 @@ def _packing(leaf: Leaf, row_of: dict[Source, int]) -> dict[str, Any]:
     }
 
 
-def _ranges(numbers: Iterable[int]) -> list[list[int]]:
-    """Sorted unique numbers as [start, length] runs."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and runs[-1][0] + runs[-1][1] == number:
-            runs[-1][1] += 1
-        else:
-            runs.append([number, 1])
-    return runs
-
-
 def _problem(error: BlendexError, pointer: Pointer | None, place: dict[str, Any]) -> dict[str, Any]:
     return place | error.as_dict() | {"pointer": list(pointer) if pointer is not None else None}
 
@@ -300,7 +289,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                     "file": leaf.file,
                     "line": leaf.line,
                     "needs_index": leaf.needs_index,
-                    "sources": _ranges(numbers),
+                    "sources": runs_of(sorted(set(numbers))),
                     "missing": len(leaf.sources) - len(numbers),
                     "roles": _roles(leaf, row_of),
                     "pack": _packing(leaf, row_of),
