@@ -80,7 +80,7 @@ def bare(folder: Path, text: str, number: int) -> dict[str, float]:
     from blendex.formats.kinds import recipe
     from blendex.mirrors.keys import KeyMaker
     from blendex.storage.root import Root
-    from blendex.units.stage import JOB_FIELDS
+    from blendex.units.job import JOB_FIELDS
 
     root = Root(folder / f"bare{number}")
     root.prepare()

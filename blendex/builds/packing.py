@@ -11,7 +11,9 @@ from sqlalchemy.orm import Session
 from blendex.blend.world import World
 from blendex.builds import packs
 from blendex.builds.attempts import attempt
-from blendex.builds.publishing import Judged, ReplanError, judge, replan, wanted_rows
+from blendex.builds.judging import Judged, ReplanError, digest_of, judge
+from blendex.builds.places import known_rows
+from blendex.builds.publishing import replan
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
 from blendex.catalog import blobs, builds, sources, states, units
@@ -61,11 +63,15 @@ def _want(session: Session, build: Build, judged: Judged, item: packs.Asked) -> 
     """
     if item.refusal is not None:
         return False
-    found = wanted_rows(session, judged, item)
-    name = packs.digest(item, judged.rows, found, build.options["compat"])
+    name = digest_of(item, judged)
     known = catalog.known(session, [name]).get(name)
     if known is not None and (known.error is None or known.error["code"] == Code.PACK_REFUSED):
         return False
+    found = {
+        number: source
+        for number, source in known_rows(session, judged.places, judged.rows, sorted(item.rows()))
+        if source is not None
+    }
     learnt = packs.learnt_rows(judged.plan["datasets"], [item.position])
     for number in item.rows():
         if number in learnt and not found[number].learned:

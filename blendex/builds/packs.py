@@ -7,7 +7,8 @@ dataset in another build has the same pack, whoever asks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,7 +17,6 @@ import orjson
 
 from blendex.blend.entries import slug
 from blendex.catalog.packs import KnownPack
-from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import recipe
 from blendex.formats.pack import collection_key
@@ -24,6 +24,8 @@ from blendex.formats.pack import collection_key
 RECIPE = "pack/1"
 """Raise it when the same input would make other bytes."""
 EVERY = ("auto", "all", "none")
+LOOSE = 0
+"""In place of the pack that stands for a sidecar: the source has a sidecar of its own."""
 
 
 @dataclass(slots=True)
@@ -182,16 +184,22 @@ def _gather(item: Asked, places: dict[bytes, int], leaf: dict[str, Any]) -> None
         item.natives.append((mine[0], mine[1]))
 
 
-def digest(item: Asked, rows: list[tuple[str, str]], known: Mapping[int, Known], compat: str) -> str:
-    """What the pack is known by."""
+def digest(item: Asked, rows: list[tuple[str, str]], content: Callable[[int], tuple[str, int]], compat: str) -> str:
+    """What the pack is known by.
+
+    Args:
+        item: the pack.
+        rows: (kind, path) of each row.
+        content: content hash and size of a row.
+        compat: of the build.
+    """
     made = hashlib.sha256(RECIPE.encode())
     for role, kind, spec, numbers in item.collections:
         made.update(collection_key(role, kind, spec))
         made.update(len(numbers).to_bytes(8, "little"))
+        name = recipe(kind, compat)
         for number in numbers:
-            source = known[number]
-            text = orjson.dumps([rows[number][1], recipe(kind, compat), source.content_hash, source.size])
-            made.update(text)
+            made.update(orjson.dumps([rows[number][1], name, *content(number)]))
     made.update(orjson.dumps(item.natives))
     return made.hexdigest()
 
@@ -206,3 +214,50 @@ def file_name(item: Asked, rows: list[tuple[str, str]], pack: KnownPack, taken: 
         if taken.get(name, pack.layout_hash) == pack.layout_hash:
             break
     return name
+
+
+def no_places(count: int) -> array[int]:
+    """For each row the place of the pack that stands for its sidecar: ``LOOSE``, so far."""
+    return array("L", bytes(array("L").itemsize * count))
+
+
+def keep_loose(
+    datasets: list[dict[str, Any]], packed: Iterable[list[Any]], gone: set[tuple[Any, ...]], inside: array[int]
+) -> list[int]:
+    """A source that an unpacked dataset names as well keeps its sidecar: take it out of ``inside``.
+
+    Args:
+        datasets: as the plan describes them.
+        packed: pointers of the datasets that have a pack.
+        gone: pointers of the leaves that are left out.
+        inside: for each row the place of its pack, or ``LOOSE``.
+
+    Returns:
+        The rows that were taken out.
+    """
+    pointers = {str(pointer) for pointer in packed}
+    again: set[int] = set()
+    for dataset in datasets:
+        if str(dataset["pointer"]) in pointers:
+            continue
+        for leaf in dataset["leaves"]:
+            if tuple(leaf["pointer"]) not in gone:
+                again.update(number for number in numbers_of(leaf["sources"]) if inside[number] != LOOSE)
+    for number in again:
+        inside[number] = LOOSE
+    return sorted(again)
+
+
+def packed_only(layouts: Iterable[str], again: list[tuple[str, str]]) -> list[str]:
+    """What a mirror's key says of the sources that have no loose sidecar.
+
+    Layout hashes say which datasets have none. The same packs with the same sources may still come from a blend in
+    which an unpacked dataset names some of them as well: these have one.
+
+    Args:
+        layouts: of the packs that stand for loose sidecars.
+        again: (kind, path) of the sources in them that have a loose sidecar as well.
+    """
+    if not again:
+        return list(layouts)
+    return [*layouts, "loose:" + hashlib.sha256(orjson.dumps(sorted(again))).hexdigest()]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from sys import intern
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -48,6 +50,36 @@ def content_hash(kind: str, path: str, known: Known) -> str:
     if not KINDS[kind].bound:
         return known.content_hash
     return content_of(kind, known.content_hash, Origin(path, known.size, token_mtime_ns(known.token)))
+
+
+class Contents:
+    """What the rows of a build hold, as keys and packs want it: 56 bytes a row.
+
+    Args:
+        count: of rows.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._hashes = bytearray(32 * count)
+        self._sizes = array("Q", bytes(8 * count))
+        self._strengths = [""] * count
+        self._bound: dict[int, str] = {}
+
+    def put(self, number: int, kind: str, path: str, known: Known) -> None:
+        """Keep what a row holds."""
+        self._hashes[32 * number : 32 * number + 32] = bytes.fromhex(known.content_hash)
+        self._sizes[number] = known.size
+        self._strengths[number] = intern(known.strength)
+        if KINDS[kind].bound:
+            self._bound[number] = content_hash(kind, path, known)
+
+    def of(self, number: int) -> tuple[str, int]:
+        """Content hash, as it was read, and size."""
+        return self._hashes[32 * number : 32 * number + 32].hex(), self._sizes[number]
+
+    def in_key(self, number: int) -> tuple[str, str]:
+        """Strength and content hash as keys and receipts name them."""
+        return self._strengths[number], self._bound.get(number) or self.of(number)[0]
 
 
 def rows_of(session: Session, build: str) -> list[tuple[str, str]]:

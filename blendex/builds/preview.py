@@ -131,7 +131,7 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
                 keys.add(row.kind, row.path, name, item.strength, content_hash(row.kind, row.path, item))
         key = None
         if count and not missing and not judged_bad and not plan["problems"]:
-            key = _key(session, submission, keys, asked, members, found)
+            key = _key(session, submission, plan["datasets"], keys, asked, members, found)
         if key is not None and (mirrors.get(session, key) is None or not os.path.isdir(site.root.mirror(key))):
             key = None
     requests = len(missing)
@@ -169,15 +169,29 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
 def _key(
     session: Session,
     submission: Submission,
+    datasets: list[dict[str, Any]],
     keys: KeyMaker,
     asked: list[packs.Asked],
     rows: list[tuple[str, str]],
     found: dict[int, Known],
 ) -> str | None:
     """The key of the mirror, when what comes of every pack is known."""
-    digests = [packs.digest(item, rows, found, submission.compat) for item in asked if item.refusal is None]
+
+    def content(number: int) -> tuple[str, int]:
+        return found[number].content_hash, found[number].size
+
+    wanted = [item for item in asked if item.refusal is None]
+    digests = [packs.digest(item, rows, content, submission.compat) for item in wanted]
     known = pack_catalog.known(session, digests)
     if len(known) < len(set(digests)):
         return None
     layouts = {pack.layout_hash for pack in known.values() if pack.layout_hash is not None}
-    return keys.key(layouts, () if submission.sidecars == "all" else layouts)
+    if submission.sidecars == "all":
+        return keys.key(layouts)
+    packed = [item for item, digest in zip(wanted, digests, strict=True) if known[digest].layout_hash is not None]
+    inside = packs.no_places(len(rows))
+    for item in packed:
+        for number in item.rows():
+            inside[number] = 1
+    again = packs.keep_loose(datasets, [item.pointer for item in packed], set(), inside)
+    return keys.key(layouts, packs.packed_only(layouts, [rows[number] for number in again]))

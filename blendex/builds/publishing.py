@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
-from blendex.builds import packs
 from blendex.builds.attempts import attempt
-from blendex.builds.places import Places, content_hash, known_rows, rows_of
+from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission, queue_plan
 from blendex.catalog import blobs, builds, mirrors, sources, states, units
-from blendex.catalog import packs as pack_catalog
 from blendex.catalog.models import Build, Unit
-from blendex.catalog.packs import KnownPack
 from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
-from blendex.formats.findings import FINDINGS, Finding, refusing
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
 from blendex.runtime.slots import Call, Outcome
-from blendex.units.job import JOB_FIELDS, read_job
-from blendex.units.plan import runs_of
+from blendex.units.job import read_job
 from blendex.version import __version__
 
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
@@ -39,210 +32,48 @@ MOST_ATTEMPTS = 3
 LINKS = 20_000
 
 
-class ReplanError(Exception):
-    """Something that the plan relied on is not there any more."""
+class _Draft:
+    """What the child is told of each source, written while the source is in hand: what goes in is known afterwards.
 
-
-@dataclass(slots=True)
-class Judged:
-    """What is published and what is not."""
-
-    rows: list[tuple[str, str]]  # (kind, path), sorted, all that were planned
-    places: Places
-    plan: dict[str, Any]
-    problems: list[dict[str, Any]] = field(default_factory=list)
-    excluded: list[dict[str, Any]] = field(default_factory=list)
-    kept: set[int] = field(default_factory=set)  # row numbers that go into the mirror
-
-    @property
-    def gone(self) -> set[tuple[Any, ...]]:
-        """Pointers of the leaves that are left out."""
-        return {tuple(item["pointer"]) for item in self.excluded}
-
-
-@dataclass(slots=True)
-class Packs:
-    """The packs of a mirror, and what the build says of each dataset that was to have one."""
-
-    files: dict[str, KnownPack] = field(default_factory=dict)  # by name in the mirror
-    datasets: list[dict[str, Any]] = field(default_factory=list)
-    blend: list[list[Any]] = field(default_factory=list)  # [pointer of a dataset, file]
-    inside: dict[int, str] = field(default_factory=dict)  # row number: the pack that stands for its loose sidecar
-
-
-def _numbers(leaf: dict[str, Any]) -> Iterator[int]:
-    for start, length in leaf["sources"]:
-        yield from range(start, start + length)
-
-
-def _refused(path: str, findings: list[Finding]) -> dict[str, Any]:
-    finding = findings[0]
-    others = f" and {len(findings) - 1} other findings" if len(findings) > 1 else ""
-    known = FINDINGS[finding.name]
-    names = ",".join(item.name for item in findings)
-    return BlendexError(
-        Code.SOURCE_REFUSED,
-        f"{finding.name} ({finding.count}×){others}: {known.effect}",
-        file=path,
-        byte=finding.first,
-        next_step=f"{known.remedy} Or take it as it is with allow={names}.",
-    ).as_dict()
-
-
-def judge(session: Session, build: Build, world: World) -> Judged:
-    """Hold every source of a build against what was found in it.
-
-    Raises:
-        ReplanError: something is not known that should be, such as an object that was lost.
+    Args:
+        path: of a file to be made.
     """
-    assert build.plan is not None
-    assert build.problems is not None
-    plan = blobs.get_json(session, build.plan)
-    rows = rows_of(session, build.id)
-    judged = Judged(rows, Places(build.options["compat"], world, plan.get("derived", [])), plan)
-    _check_derived(session, judged)
-    leaves = [leaf for dataset in plan["datasets"] for leaf in dataset["leaves"]]
-    bad = _bad_rows(session, build, judged)
-    bad_leaves: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for item in blobs.get_json(session, build.problems):
-        judged.problems.append(item)
-        if item["pointer"] is not None:
-            bad_leaves.setdefault(tuple(item["pointer"]), item)
-    for leaf in leaves:
-        for number in _numbers(leaf):
-            if (error := bad.get(number)) is not None:
-                place = {"blend_file": leaf["file"], "blend_line": leaf["line"], "pointer": leaf["pointer"]}
-                problem = place | error | {"scope": "source", "path": judged.rows[number][1]}
-                judged.problems.append(problem)
-                bad_leaves.setdefault(tuple(leaf["pointer"]), problem)
-    for leaf in leaves:
-        if tuple(leaf["pointer"]) not in bad_leaves:
-            judged.kept.update(_numbers(leaf))
-    who = build.options.get("accepted_by", build.owner)
-    why = build.options.get("accepted_why", "on_bad=exclude")
-    judged.excluded = [
-        {"pointer": list(pointer), "by": who, "why": why, "problem": problem}
-        for pointer, problem in sorted(bad_leaves.items(), key=lambda item: str(item[0]))
-    ]
-    return judged
 
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "x+b")  # noqa: SIM115 -- closed by close
+        self._next = 0
 
-def _check_derived(session: Session, judged: Judged) -> None:
-    """A derived source was made from what the plan saw: if an input is another one by now, plan again.
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
 
-    Raises:
-        ReplanError: naming the input.
-    """
-    for spec in judged.plan.get("derived", []):
-        for kind, path, _, token in spec["inputs"]:
-            name, address = judged.places.of(kind, path)
-            known = next(sources.known(session, name, [address]), None)
-            if known is not None and known.error is None and known.token != token:
-                raise ReplanError(path)
-
-
-def _bad_rows(session: Session, build: Build, judged: Judged) -> dict[int, dict[str, Any]]:
-    allow = frozenset(build.options["allow"])
-    bad: dict[int, dict[str, Any]] = {}
-    for number, known in known_rows(session, judged.places, judged.rows, range(len(judged.rows))):
-        path = judged.rows[number][1]
-        if known is None or (not known.has_content and known.error is None):
-            raise ReplanError(path)
-        if known.error is not None:
-            bad[number] = known.error | {"file": path}
-        elif known.findings and (refused := refusing([Finding.from_dict(item) for item in known.findings], allow)):
-            bad[number] = _refused(path, refused)
-    return bad
-
-
-def wanted_rows(session: Session, judged: Judged, item: packs.Asked) -> dict[int, Known]:
-    """What the catalog knows of the sources of a pack."""
-    return {
-        number: known
-        for number, known in known_rows(session, judged.places, judged.rows, sorted(item.rows()))
-        if known is not None
-    }
-
-
-def _packs(session: Session, build: Build, judged: Judged) -> Packs:
-    """The packs that were made for a build, and why others were not.
-
-    Raises:
-        ReplanError: a pack is not there: an object was lost, or a source became another one.
-    """
-    made = Packs()
-    names: dict[str, str] = {}
-    loose = set(judged.kept)
-    for item in packs.asked(judged.plan, judged.gone):
-        error = item.refusal
-        if error is None:
-            digest = packs.digest(item, judged.rows, wanted_rows(session, judged, item), build.options["compat"])
-            pack = pack_catalog.known(session, [digest]).get(digest)
-            if pack is None:
-                raise ReplanError(item.name)
-            error = pack.error
-        if error is not None:
-            made.datasets.append({"dataset": item.name, "reasons": [{"pointer": item.pointer} | error]})
-            continue
-        assert pack is not None
-        assert pack.layout_hash is not None
-        name = packs.file_name(item, judged.rows, pack, names)
-        names[name] = pack.layout_hash
-        made.files[name] = pack
-        made.blend.append([item.pointer, name])
-        made.datasets.append({"dataset": item.name, "file": name, "layout_hash": pack.layout_hash} | pack.counts)
-        made.inside |= dict.fromkeys(item.rows(), name)
-    made.datasets += judged.plan.get("packing", {}).get("told", [])
-    if build.options.get("sidecars") == "all":
-        made.inside.clear()
-    elif made.inside:
-        packed = {str(pointer) for pointer, _ in made.blend}
-        for dataset in judged.plan["datasets"]:
-            inside = made.inside if str(dataset["pointer"]) in packed else {}
-            for leaf in dataset["leaves"]:
-                if tuple(leaf["pointer"]) not in judged.gone:
-                    loose.difference_update(number for number in _numbers(leaf) if number in inside)
-        for dataset in judged.plan["datasets"]:
-            # A source that an unpacked dataset names as well keeps its sidecar.
-            if str(dataset["pointer"]) not in packed:
-                loose.update(number for leaf in dataset["leaves"] for number in _numbers(leaf) if number in judged.kept)
-        made.inside = {number: name for number, name in made.inside.items() if number not in loose}
-    return made
-
-
-def _job_lines(session: Session, judged: Judged, keys: KeyMaker, inside: dict[int, str]) -> Iterator[bytes]:
-    for number, known in known_rows(session, judged.places, judged.rows, sorted(judged.kept)):
+    def add(self, judged: Judged, number: int, known: Known) -> None:
+        """A row that is good; a row that is left out gets an empty line."""
         kind, path = judged.rows[number]
-        assert known is not None  # one transaction judges and writes
-        name = judged.places.recipe(kind, path)
-        content = content_hash(kind, path, known)
-        keys.add(kind, path, name, known.strength, content)
-        values = {
-            "kind": kind, "path": path, "address": known.address, "token": known.token, "recipe": name,
-            "strength": known.strength, "content_hash": content, "size": known.size,
-            "records": known.records, "digest": known.digest, "object": known.object, "offset": known.offset,
-            "length": known.length, "link": known.mirror if known.mirror_path == path else None,
-            "pack": inside.get(number),
-        }  # fmt: skip
-        yield orjson.dumps([values[field] for field in JOB_FIELDS], option=orjson.OPT_APPEND_NEWLINE)
+        strength, content = judged.contents.in_key(number)
+        line = (
+            kind, path, known.address, known.token, judged.places.recipe(kind, path), strength, content, known.size,
+            known.records, known.digest, known.object, known.offset, known.length,
+            known.mirror if known.mirror_path == path else None,
+        )  # fmt: skip
+        self._file.write(b"\n" * (number - self._next) + orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        self._next = number + 1
+
+    def job(self, judged: Judged, made: Packs) -> Iterator[bytes]:
+        """The lines of the job: what is kept, each with the pack that stands for its loose sidecar."""
+        self._file.seek(0)
+        ends = [b"," + orjson.dumps(name) + b"]\n" for name in (None, *made.files)]
+        for line, kept, place in zip(self._file, judged.kept, made.inside, strict=False):
+            if kept:
+                yield line[:-2] + ends[place]
 
 
-def _roles(judged: Judged) -> list[dict[str, list[list[int]]]]:
-    """Which sources the blend puts side by side, as runs of lines of the job, per leaf that is published."""
-    line = array("Q", bytes(8 * len(judged.rows)))
-    for position, number in enumerate(sorted(judged.kept)):
-        line[number] = position
-    found = []
-    for dataset in judged.plan["datasets"]:
-        for leaf in dataset["leaves"]:
-            roles = leaf.get("roles") or {}
-            numbers = {
-                role: [number for start, length in runs for number in range(start, start + length)]
-                for role, runs in roles.items()
-            }
-            if roles and all(number in judged.kept for row in numbers.values() for number in row):
-                found.append({role: runs_of(line[number] for number in row) for role, row in numbers.items()})
-    return found
+def _keys(judged: Judged) -> KeyMaker:
+    keys = KeyMaker()
+    for number, (kind, path) in enumerate(judged.rows):
+        if judged.kept[number]:
+            keys.add(kind, path, judged.places.recipe(kind, path), *judged.contents.in_key(number))
+    return keys
 
 
 def _job_path(site: Site, unit: Unit) -> str:
@@ -289,48 +120,60 @@ def _has_lease(site: Site, unit: Unit) -> bool:
 
 def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
     """What shall become of a build: the call that publishes it, the problems it fails of, or no problem: plan again."""
-    with site.work.read() as session:
-        build = builds.get(session, unit.build)
-        if build is None or build.state != "publishing":
-            return []
-        submission = load_submission(session, build)
-        world = World.from_dict(submission["world"])
-        try:
-            judged = judge(session, build, world)
-        except ReplanError:
-            return []
-        # The problems of the plan are stored: a retry starts from them; those of the sources are judged anew.
-        if judged.problems and build.options["on_bad"] == "fail":
-            return judged.problems
-        if not judged.kept:
-            error = BlendexError(
-                Code.EMPTY_BUILD,
-                "nothing is left to index in this blend.",
-                file=build.file,
-                next_step="See the problems: every entry needs no index, or was refused.",
-            )
-            return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
-        excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
-        try:
-            made = _packs(session, build, judged)
-        except ReplanError:
-            return []
-        layouts = {str(pack.layout_hash) for pack in made.files.values()}
-        keys = KeyMaker()
+    draft = _Draft(_job_path(site, unit) + ".draft")
+    try:
+        with site.work.read() as session:
+            build = builds.get(session, unit.build)
+            if build is None or build.state != "publishing":
+                return []
+            submission = load_submission(session, build)
+            judged = judge(session, build, World.from_dict(submission["world"]), draft.add)
+            # The problems of the plan are stored: a retry starts from them; those of the sources are judged anew.
+            if judged.problems and build.options["on_bad"] == "fail":
+                return judged.problems
+            if not judged.count:
+                error = BlendexError(
+                    Code.EMPTY_BUILD,
+                    "nothing is left to index in this blend.",
+                    file=build.file,
+                    next_step="See the problems: every entry needs no index, or was refused.",
+                )
+                return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
+            made = packs_of(session, build, judged)
+            checked_at = round(states.now(session), 3)
+    except ReplanError:
+        return []
+    else:
         with open(_job_path(site, unit), "xb") as file:
-            file.writelines(_job_lines(session, judged, keys, made.inside))
-        checked_at = round(states.now(session), 3)
+            file.writelines(draft.job(judged, made))
+    finally:
+        draft.close()
+    return _call(site, unit, build, submission, judged, made, checked_at)
+
+
+def _call(
+    site: Site,
+    unit: Unit,
+    build: Build,
+    submission: dict[str, Any],
+    judged: Judged,
+    made: Packs,
+    checked_at: float,
+) -> Call:
+    excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
+    keys = _keys(judged)
+    layouts = {str(pack.layout_hash) for pack in made.files.values()}
     arguments = submission | {
         "root": site.root.path,
         "roots": list(site.roots),
         "build": build.id,
         "attempt": attempt(unit),
-        "key": keys.key(layouts, () if build.options.get("sidecars") == "all" else layouts),
+        "key": keys.key(layouts, made.packed_only),
         "file": build.file,
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
         "exclude": [item["pointer"] for item in excluded],
-        "roles": _roles(judged),
+        "roles": roles_of(judged),
         "packs": [
             {"file": name, "object": pack.object, "layout_hash": pack.layout_hash} | pack.counts
             for name, pack in sorted(made.files.items())
@@ -352,7 +195,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             "names": build.names,
             "created_at": build.created_at,
             "checked_at": checked_at,
-            "sources": len(judged.kept),
+            "sources": judged.count,
             "excluded": excluded,
             "packs": made.datasets,
         },
