@@ -36,6 +36,7 @@ def queue(session: Session, build: Build) -> bool:
 
     Once for each time of indexing: what comes of the units is known by then, also that there can be no pack.
     """
+    session.refresh(build)  # who asks may have stored a new plan in this transaction
     if build.state == "packing" or build.plan is None:
         return False
     plan = blobs.get_json(session, build.plan)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -27,9 +26,8 @@ UNITS_PER_SLOT = 6
 MOST_ATTEMPTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One planned source: what the plan saw of it."""
+class Row(NamedTuple):
+    """One planned source: what the plan saw of it. A tuple: a large blend makes hundreds of thousands."""
 
     kind: str
     path: str
@@ -278,7 +276,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         shared: dict[int, list[Row]] = {}
         for rows in chunks_of(outcome):
             wanted = [
-                replace(row, learn=True, packed=True) if number in learnt else row
+                row._replace(learn=True, packed=True) if number in learnt else row
                 for number, row in enumerate(rows, len(members))
             ]
             some, others = _sort(session, wanted, compat)

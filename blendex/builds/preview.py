@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -120,7 +120,7 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
                 members.append((row.kind, row.path))
                 if item is not None and number in inside:
                     found[number] = item
-                if item is None or not fresh(replace(row, packed=number in learnt), item):
+                if item is None or not fresh(row._replace(packed=number in learnt), item):
                     read_again += item is not None and fresh(row, item)
                     missing.append(row.path)
                     read_bytes += row.cost

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from blake3 import blake3
@@ -82,6 +83,7 @@ def _kind(name: str, compat: str) -> Kind:
     return KINDS[name]
 
 
+@lru_cache(maxsize=4096)
 def recipe(kind: str, compat: str, derivation: str = "") -> str:
     """Everything besides the bytes that decides a sidecar, such as ``jsonl/1`` or ``jsonl/1+upstream``.
 

@@ -23,10 +23,11 @@ class _Digest:
         self.add(domain)
 
     def add(self, *fields: str) -> None:
+        parts: list[bytes] = []
         for field in fields:
             data = field.encode("utf-8", "surrogateescape")
-            self._hash.update(_LENGTH.pack(len(data)))
-            self._hash.update(data)
+            parts += (_LENGTH.pack(len(data)), data)
+        self._hash.update(b"".join(parts))
 
     def hex(self) -> str:
         return self._hash.hexdigest()

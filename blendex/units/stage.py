@@ -23,7 +23,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import tee
 from typing import Any
 
 import orjson
@@ -250,20 +251,19 @@ def _job(arguments: dict[str, Any]) -> str:
 
 
 def _changed(arguments: dict[str, Any]) -> list[str]:
-    """Paths of sources that are not what was read any more."""
+    """Paths of sources that are not what was read any more.
+
+    What is derived has no file of its own: it changes with its inputs, which are in the job too.
+    """
     storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
-    job = _job(arguments)
-    answers = storage.stat_many(item["address"] for item in _with_files(job))
+    # The job is read once: stat_many asks for a few thousand addresses ahead of its answers, tee keeps these.
+    asked, seen = tee(item for item in read_job(_job(arguments)) if not KINDS[item["kind"]].derived)
+    answers = storage.stat_many(item["address"] for item in asked)
     return [
         item["path"]
-        for item, answer in zip(_with_files(job), answers, strict=True)
+        for item, answer in zip(seen, answers, strict=True)
         if isinstance(answer, BlendexError) or answer.token != item["token"]
     ]
-
-
-def _with_files(job: str) -> Iterator[dict[str, Any]]:
-    """The sources of a job that are files: what is derived changes with its inputs, which are in the job too."""
-    return (item for item in read_job(job) if not KINDS[item["kind"]].derived)
 
 
 def _archive_receipt(root: Root, key: str, attempt: str) -> None:

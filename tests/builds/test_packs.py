@@ -367,3 +367,31 @@ def test_a_lost_catalog_knows_the_packs_of_builds_again(open_site: OpenSite, dat
         assert row.packs == first["packs"]
     again = ready(site, submission(blend, data, packs="all"))
     assert (again["path"], again["opened"]) == (first["path"], 0)
+
+
+def test_a_blend_that_needs_a_packed_source_loose_as_well_has_a_mirror_of_its_own(
+    open_site: OpenSite, data: Path
+) -> None:
+    packed = text(data, "a")
+    both = packed + f"- type: txt_jsonl\n  name: b\n  paths: {data}/a/part_0.jsonl\n  weight: 1\n"
+    site = open_site()
+    wait_until_calm()
+    one = ready(site, submission(packed, data, packs="all"))
+    assert sidecars(one["path"]) == {}
+    two = ready(site, submission(both, data, packs="all"))
+    assert len(sidecars(two["path"])) == 1
+    assert preview(site, InlineRunner(), submission(both, data, packs="all")).mirror == two["mirror"]
+    assert preview(site, InlineRunner(), submission(packed, data, packs="all")).mirror == one["mirror"]
+
+
+def test_packs_that_only_a_later_build_wants_are_made_without_planning_twice(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data)
+    wait_until_calm()
+    ready(site, submission(blend, data, packs="none"))
+    runner = InlineRunner()
+    result = run_build(site, submission(blend, data, packs="all"), runner=runner)
+    assert [call.function.partition(":")[0] for call in runner.calls] == [
+        "blendex.units.plan", "blendex.units.pack", "blendex.units.stage",
+    ]  # fmt: skip
+    assert (result["opened"], len(packs_of(result))) == (0, 1)
