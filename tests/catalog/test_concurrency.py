@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sqlalchemy import func, select
+import pytest
+from sqlalchemy import func, select, text
 
 from blendex.builds import planning
 from blendex.builds.loop import ClaimLoop
@@ -160,3 +161,31 @@ def test_a_cancel_beside_a_plan_that_shares(open_site: OpenSite, data: Path) -> 
         thread.join()
         with site.work.read() as session:
             assert builds.left(session, two.id)[1] == 6
+
+
+def test_a_locked_unit_keeps_nobody_from_renewing_or_reaping(open_site: OpenSite) -> None:
+    """Taking over a large plan locks its unit for seconds; the other leases of that worker must not run out of it."""
+    site = open_site()
+    if site.work.engine.dialect.name == "sqlite":
+        pytest.skip("SQLite has one writer at a time")
+    with site.work.write() as session:
+        for _ in range(3):
+            units.create(session, "index", "b", {}, memory=1)
+    leased = []
+    for worker, seconds in (("one", 30), ("one", 30), ("two", -1)):
+        with site.work.write() as session:
+            unit = states.claim_unit(session, worker, seconds, 10)
+            assert unit is not None
+            leased.append((unit.id, unit.fence))
+    with site.work.write() as taking_over:
+        for unit, fence in leased[1:]:
+            assert states.end_unit(taking_over, unit, fence, "done")
+        with site.work.write() as session:
+            session.execute(text("SET LOCAL lock_timeout = '100ms'"))
+            before = session.execute(select(Unit.lease_until).where(Unit.id == leased[0][0])).scalar_one()
+            assert states.renew_leases(session, "one", 60, [unit for unit, _ in leased]) == set(leased[:2])
+            after = session.execute(select(Unit.lease_until).where(Unit.id == leased[0][0])).scalar_one()
+            assert after > before + 20
+            assert states.expire_leases(session) == []
+    with site.work.write() as session:
+        assert states.renew_leases(session, "one", 60, [unit for unit, _ in leased]) == {leased[0]}
