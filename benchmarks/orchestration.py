@@ -120,11 +120,12 @@ def bare(folder: Path, text: str, number: int) -> dict[str, float]:
         for row in rows:
             entry = known[row.address]
             keys.add(row.kind, row.path, recipe(row.kind, ""), entry["strength"], entry["content_hash"])
-            values = entry | {"kind": row.kind, "path": row.path, "token": row.token, "link": None}
+            values = entry | {"kind": row.kind, "path": row.path, "token": row.token, "link": None, "pack": None}
             file.write(orjson.dumps([values[name] for name in JOB_FIELDS], option=orjson.OPT_APPEND_NEWLINE))
     receipt = {"source_set": keys.source_set, "content": keys.content, "recipes": [], "versions": {}, "excluded": []}
     stage = common | {
         "build": "bare", "attempt": attempt, "key": keys.key(), "exclude": [], "receipt": receipt, "build_json": {},
+        "roles": [], "packs": [], "index_packs": [],
     }  # fmt: skip
     run_calls(runner, [Call("blendex.units.stage:run", stage, memory)])
     ended = time.perf_counter()
@@ -135,7 +136,7 @@ def bare(folder: Path, text: str, number: int) -> dict[str, float]:
 def served(made: Cluster, text: str, folder: Path) -> dict[str, float]:
     """Post and wait; seconds by stage, from the catalog's own clock."""
     began = time.perf_counter()
-    build = made.post(text, folder)["id"]
+    build = made.post(text, folder, packs="none")["id"]
     while (shown := made.show(build))["state"] in RUNNING:
         made.apis[0].http.get(f"/v1/builds/{build}/path", params={"wait": 60})
     ended = time.perf_counter()

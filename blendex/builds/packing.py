@@ -1,4 +1,7 @@
-"""Packing: one unit per pack that is not known yet; builds that want the same one share it."""
+"""Packing: one unit that arranges which packs a build wants, and one per pack that is not known yet.
+
+Builds that want the same pack share its unit.
+"""
 
 from __future__ import annotations
 
@@ -8,123 +11,21 @@ from typing import Any
 import orjson
 from sqlalchemy.orm import Session
 
-from blendex.blend.world import World
 from blendex.builds import packs
+from blendex.builds.arranging import ARRANGE, LeaseLostError, arrange
 from blendex.builds.attempts import attempt
-from blendex.builds.judging import Judged, ReplanError, digest_of, judge
-from blendex.builds.places import known_rows
+from blendex.builds.judging import ReplanError
+from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.publishing import replan
 from blendex.builds.site import Site
-from blendex.builds.submit import load_submission
-from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog import builds, sources, states, units
 from blendex.catalog import packs as catalog
-from blendex.catalog.models import Build, Unit
-from blendex.catalog.sources import Known
+from blendex.catalog.models import Unit
 from blendex.errors import BlendexError, Code
 from blendex.runtime.slots import Call, Outcome
 
 MOST_ATTEMPTS = 3
 LARGER = 2
-# Measured: the child with its buffer, a segment with its path, a row or member with its name while it is matched.
-BASE_MEMORY = 96 * 2**20
-PER_SEGMENT = 2_000
-PER_NAME = 500
-
-
-def queue(session: Session, build: Build) -> bool:
-    """Bring a build that is indexed to packing, when it wants packs that are not there; True when it has moved.
-
-    Once for each time of indexing: what comes of the units is known by then, also that there can be no pack.
-    """
-    session.refresh(build)  # who asks may have stored a new plan in this transaction
-    if build.state == "packing" or build.plan is None:
-        return False
-    plan = blobs.get_json(session, build.plan)
-    if not plan.get("packing", {}).get("wanted"):
-        return False
-    try:
-        judged = judge(session, build, World.from_dict(load_submission(session, build)["world"]))
-        if judged.problems and build.options["on_bad"] == "fail":
-            return False  # publishing tells them
-        waits = [_want(session, build, judged, item) for item in packs.asked(plan, judged.gone)]
-    except ReplanError:
-        replan(session, build, [])
-        return True
-    if not any(waits):
-        return False
-    builds.wake(session, "pack")
-    return states.move_build(session, build.id, "packing", build.fence)
-
-
-def _want(session: Session, build: Build, judged: Judged, item: packs.Asked) -> bool:
-    """Subscribe to the unit that makes a pack; False when it is known what comes of it.
-
-    Raises:
-        ReplanError: a source has not been learnt from, as when it was read for somebody who wanted no pack.
-    """
-    if item.refusal is not None:
-        return False
-    name = digest_of(item, judged)
-    known = catalog.known(session, [name]).get(name)
-    if known is not None and (known.error is None or known.error["code"] == Code.PACK_REFUSED):
-        return False
-    found = {
-        number: source
-        for number, source in known_rows(session, judged.places, judged.rows, sorted(item.rows()))
-        if source is not None
-    }
-    learnt = packs.learnt_rows(judged.plan["datasets"], [item.position])
-    for number in item.rows():
-        if number in learnt and not found[number].learned:
-            raise ReplanError(judged.rows[number][1])
-    key = (f"pack:{name}", packs.RECIPE)
-    while True:
-        # As for index units: what others announced meanwhile is subscribed to, and held until this transaction ends.
-        unit = units.under_way(session, [key]).get(key)
-        if unit is not None:
-            if units.hold(session, [unit]):
-                break
-            return False  # it just ended: what came of it is looked up when the build is published
-        payload = {"digest": name, "dataset": item.name} | _payload(judged, item, found)
-        unit = units.create(
-            session, "pack", build.id, payload, memory=_memory(item, found), priority=build.priority,
-            cost=sum(known.length for known in found.values()),
-        )  # fmt: skip
-        if not units.announce(session, [(*key, unit)]):
-            break
-        units.drop(session, unit)
-    units.subscribe(session, unit, build.id, 0)
-    return True
-
-
-def _payload(judged: Judged, item: packs.Asked, found: dict[int, Known]) -> dict[str, Any]:
-    """All that the child needs: collections and pairs by places in a list of sources."""
-    place = {number: at for at, number in enumerate(item.rows())}
-    return {
-        "collections": [
-            [role, kind, spec, [place[number] for number in numbers]] for role, kind, spec, numbers in item.collections
-        ],
-        "natives": item.natives,
-        "sources": [
-            [
-                *judged.rows[number], found[number].object, found[number].offset, found[number].length,
-                found[number].digest, found[number].size, found[number].crc, found[number].learned,
-            ]
-            for number in place
-        ],
-    }  # fmt: skip
-
-
-def _memory(item: packs.Asked, found: dict[int, Known]) -> int:
-    """What the child may need: one tar beside its manifest at a time, or all of them where one manifest serves all."""
-    names = 0
-    for pair in item.natives:
-        manifests, tars = (item.collections[at][3] for at in pair)
-        rows = [found[number].records for number in manifests]
-        members = [found[number].records for number in tars]
-        together = len(manifests) == 1
-        names = max(names, sum(rows + members) if together else max(rows) + max(members))
-    return BASE_MEMORY + PER_SEGMENT * len(found) + PER_NAME * names
 
 
 def _job(payload: dict[str, Any]) -> Iterator[bytes]:
@@ -134,13 +35,34 @@ def _job(payload: dict[str, Any]) -> Iterator[bytes]:
         yield orjson.dumps(source, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def prepare(site: Site, unit: Unit) -> Call:
-    """The call of a pack unit."""
+def prepare(site: Site, unit: Unit) -> Call | None:
+    """The call of a unit that makes a pack; None when it was to arrange, which is done by then."""
+    payload = units.payload(unit)
+    if payload == ARRANGE:
+        _arrange(site, unit)
+        return None
     job = site.root.staging(attempt(unit)) + ".job"
     with open(job, "xb") as file:
-        file.writelines(_job(units.payload(unit)))
+        file.writelines(_job(payload))
     arguments = {"root": site.root.path, "attempt": attempt(unit), "job": job}
     return Call("blendex.units.pack:run", arguments, unit.memory, site.settings.unit_seconds)
+
+
+def _arrange(site: Site, unit: Unit) -> None:
+    known = True
+    try:
+        arrange(site, unit)
+    except LeaseLostError:
+        return
+    except ReplanError:
+        known = False
+    with site.work.write() as session:
+        if not states.end_unit(session, unit.id, unit.fence, "done"):
+            return
+        if known:
+            _release(session, unit.id)
+        elif (build := builds.get(session, unit.build)) is not None and build.state == "packing":
+            replan(session, build, [])
 
 
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
@@ -163,9 +85,6 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
 
 
 def _release(session: Session, unit: int) -> None:
-    # progress decides what comes next, and asks this room whether packs do.
-    from blendex.builds.progress import queue_publish_if_done
-
     units.withdraw(session, unit)
     for name in sorted(units.subscribers(session, unit)):
         states.touch_build(session, name)
@@ -187,8 +106,13 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         error = error or _cause(outcome.cause).as_dict()
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False
-        catalog.record(session, units.payload(unit)["digest"], object_id=None, error=error)
-        _release(session, unit.id)
+        payload = units.payload(unit)
+        if payload != ARRANGE:
+            catalog.record(session, payload["digest"], object_id=None, error=error)
+            _release(session, unit.id)
+        elif (build := builds.get(session, unit.build)) is not None:
+            states.move_build(session, build.id, "failed", build.fence, error=error)
+            units.unsubscribe(session, build.id)
     return True
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import packing
+from blendex.builds import arranging
 from blendex.catalog import blobs, builds, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
@@ -23,7 +23,7 @@ def queue_publish_if_done(session: Session, build: Build) -> None:
         return
     if build.state != "packing" and _queue_derivations(session, build):
         return
-    if packing.queue(session, build):
+    if arranging.queue(session, build):
         return
     if not states.move_build(session, build.id, "publishing", build.fence):
         return
