@@ -36,12 +36,12 @@ class Corpus:
         from blake3 import blake3
 
         from blendex.formats.bundle import BundleWriter
-        from blendex.units.pack import Packed
+        from blendex.units.pack import Packed, Sources
 
         self.folder = folder
         self.spec = f"{folder}/src/{{0..{count - 1}}}.jsonl"
         self.paths = [f"{folder}/src/{number}.jsonl" for number in range(count)]
-        self.packed: list[Packed] = []
+        packed: list[Packed] = []
         (folder / "src").mkdir(parents=True)
         (folder / "idx").mkdir()
         for path in self.paths:
@@ -68,13 +68,14 @@ class Corpus:
             entry: dict[str, Any] = {"facts": {}}
             writer.commit(entry, os.urandom(records * 6))
             digest = blake3(data).hexdigest()
-            self.packed.append(
+            packed.append(
                 Packed(
                     "jsonl", path, bundle, entry["offset"], entry["length"], digest, int(offsets[-1]), entry["crc"], 1
                 )
             )
         if writer is not None:
             writer.finish()
+        self.sources = Sources(packed)
 
 
 def lhotse(corpus: Corpus, target: Path) -> None:
@@ -100,14 +101,13 @@ def from_bundles(corpus: Corpus, target: Path) -> None:
     from blendex.formats.packwriter import PackWriter
     from blendex.units.pack import Bundles, give_sidecars
 
-    for path, packed in zip(corpus.paths, corpus.packed, strict=True):
-        if os.stat(path).st_size != packed.size:
-            raise SystemExit(f"{path} changed")
+    if [os.stat(path).st_size for path in corpus.paths] != corpus.sources.sizes.tolist():
+        raise SystemExit("a source changed")
     collection = Collection("manifest", "jsonl", corpus.spec, tuple(corpus.paths))
     descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
     writer = PackWriter(descriptor, [collection])
     bundles = Bundles(lambda name: name)
-    give_sidecars(writer, corpus.packed, bundles)
+    give_sidecars(writer, corpus.sources, bundles)
     bundles.close()
     writer.finish()
     os.fsync(descriptor)

@@ -17,11 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -117,7 +117,7 @@ class Collection:
         return collection_key(self.role, self.kind, self.spec)
 
 
-def add_layout(digest: Any, key: bytes, holds: int, count: int, shards: Iterable[bytes] | Iterable[int]) -> None:
+def add_layout(digest: Any, key: bytes, holds: int, shards: Sequence[str] | Sequence[int]) -> None:
     """Add one collection to a layout hash, which tells two packs apart whatever their offsets are
     (lhotse ``index_pack_layout_hash``).
 
@@ -125,15 +125,21 @@ def add_layout(digest: Any, key: bytes, holds: int, count: int, shards: Iterable
         digest: a SHA-256 on its way, over the collections before.
         key: of the collection.
         holds: what it holds.
-        count: its shards.
-        shards: the path of each; for an array, its numbers.
+        shards: the path of each shard; for an array, its numbers.
     """
     digest.update(key)
-    digest.update(struct.pack("<BQ", {OFFSETS: 1, PATHS: 0, ARRAY: 2}[holds], count))
-    pack = _U64.pack
-    several: Iterator[bytes | int] = iter(shards)
-    while part := list(islice(several, 4096)):
-        digest.update(b"".join(pack(shard) if isinstance(shard, int) else pack(len(shard)) + shard for shard in part))
+    digest.update(struct.pack("<BQ", {OFFSETS: 1, PATHS: 0, ARRAY: 2}[holds], len(shards)))
+    if holds == ARRAY:
+        digest.update(struct.pack(f"<{len(shards)}Q", *shards))
+        return
+    for start in range(0, len(shards), 8192):
+        part = encoded_all(cast("Sequence[str]", shards[start : start + 8192]))
+        lengths = list(map(len, part))
+        packed = {length: _U64.pack(length) for length in set(lengths)}  # few lengths, many paths
+        pieces = [b""] * (2 * len(part))
+        pieces[::2] = map(packed.__getitem__, lengths)
+        pieces[1::2] = part
+        digest.update(b"".join(pieces))
 
 
 class Strings:
@@ -151,14 +157,13 @@ class Strings:
             self.data += data
         return place, len(data)
 
-    def add_all(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Where each of ``texts`` lies, and their lengths."""
+    def add_last(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Where each of ``texts`` lies, and their lengths; nothing can be added afterwards."""
         if len(set(texts)) == len(texts) and self._places.keys().isdisjoint(texts) and "" not in texts:
-            data = list(map(encoded, texts))
+            data = encoded_all(texts)
             lengths = list(map(len, data))
             places = list(accumulate(lengths, initial=len(self.data)))[:-1]
             self.data += b"".join(data)
-            self._places.update(zip(texts, places, strict=True))
             return places, lengths
         pairs = list(map(self.add, texts))
         return [place for place, _ in pairs], [length for _, length in pairs]
@@ -174,3 +179,11 @@ def encoded(path: str) -> bytes:
         return path.encode()
     except UnicodeEncodeError:
         raise refused("a path is not valid Unicode; no pack can name it.", next_step="Rename the file.") from None
+
+
+def encoded_all(paths: Sequence[str]) -> list[bytes]:
+    """Many paths as they are stored; raises what ``encoded`` raises."""
+    try:
+        return list(map(str.encode, paths))
+    except UnicodeEncodeError:
+        return list(map(encoded, paths))
