@@ -29,6 +29,7 @@ from blendex.formats.pack import (
     SEQUENCE,
     SIZE_KNOWN,
     Collection,
+    Numbers,
     Strings,
     add_layout,
     refused,
@@ -36,7 +37,6 @@ from blendex.formats.pack import (
 
 BUFFER_BYTES = 1 << 19  # stays in the L2 cache from the read to the write: 8 MiB are 15 % slower
 _LAST = struct.Struct("<Q")
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
