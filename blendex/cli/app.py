@@ -19,7 +19,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-builds_app = typer.Typer(help="List builds, look at one, cancel, retry or accept it.", invoke_without_command=True)
+builds_app = typer.Typer(
+    help="List builds, look at one, cancel, retry, accept or pack it.", invoke_without_command=True
+)
 mirrors_app = typer.Typer(help="List mirrors, look at one.", invoke_without_command=True)
 names_app = typer.Typer(help="List names, look at one, move one.", invoke_without_command=True)
 app.add_typer(builds_app, name="builds")
@@ -348,6 +350,23 @@ def accept_build(
 
     with output.progress(enabled=not json) as watch:
         result = _client(root, server).accept(build, who or getpass.getuser(), why, watch)
+    output.build_result(result, json)
+
+
+@builds_app.command("pack")
+def pack_build(
+    build: str,
+    packs: Packs = "all",
+    sidecars: Sidecars = "unpacked",
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Pack what a ready build has: a build of its own, of the same blend."""
+    from blendex.cli import output
+
+    with output.progress(enabled=not json) as watch:
+        result = _client(root, server).pack(build, packs, sidecars, watch)
     output.build_result(result, json)
 
 

@@ -15,8 +15,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from blendex.blend.world import World
+from blendex.builds import control
 from blendex.builds.preview import preview
-from blendex.builds.run import run_build
+from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.catalog import builds
@@ -395,3 +396,35 @@ def test_packs_that_only_a_later_build_wants_are_made_without_planning_twice(ope
         "blendex.units.plan", "blendex.units.pack", "blendex.units.stage",
     ]  # fmt: skip
     assert (result["opened"], len(packs_of(result))) == (0, 1)
+
+
+def test_packs_are_added_to_what_a_build_has(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data, name="a") + corpus(data, name="b")
+    wait_until_calm()
+    loose = ready(site, submission(blend, data, packs="none"))
+    made = control.pack(site, loose["id"], packs="nemo_tarred-1", sidecars="unpacked")
+    assert made != loose["id"]
+    result = work_until_ended(site, made, runner=InlineRunner())
+    assert (result["state"], result["opened"]) == ("ready", 0)
+    assert [name.split("-")[0] for name in packs_of(result)] == ["b"]
+    # The same as if it had been posted so; the one that was asked stays as it is.
+    assert result["mirror"] == ready(site, submission(blend, data, packs="nemo_tarred-1"))["mirror"]
+    assert "index_pack" not in Path(loose["blend"]).read_text()
+    with site.work.read() as session:
+        row = builds.get(session, loose["id"])
+        assert row is not None
+        assert (row.state, row.mirror) == ("ready", loose["mirror"])
+
+
+def test_only_a_ready_build_is_packed(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    failed = run(site, submission(f"- {{type: nemo, manifest_filepath: {data}/absent.json}}\n", data))
+    for build, packs, code in (
+        (failed["id"], "all", Code.WRONG_STATE),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "all", Code.NOT_FOUND),
+        (failed["id"], "a b", Code.BAD_REQUEST),
+    ):
+        with pytest.raises(BlendexError) as caught:
+            control.pack(site, build, packs=packs, sidecars="unpacked")
+        assert caught.value.code is code
