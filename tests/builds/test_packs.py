@@ -24,6 +24,7 @@ from blendex.catalog import builds
 from blendex.errors import BlendexError, Code
 from blendex.formats.pack import collection_key
 from blendex.formats.packreader import PackReader, verify
+from blendex.units.against import against
 from blendex.units.receipt import read_receipt, read_sources
 from blendex.units.verify import run as verify_mirror
 from tests.support.corpus import corpus, manifest, put, sidecars, submission, tar, wait_until_calm
@@ -428,3 +429,49 @@ def test_only_a_ready_build_is_packed(open_site: OpenSite, data: Path) -> None:
         with pytest.raises(BlendexError) as caught:
             control.pack(site, build, packs=packs, sidecars="unpacked")
         assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("manifests", "tars"),
+    [
+        ("nemo/manifest__OP_0..2_CL_.json", "nemo/audio__OP_0..2_CL_.tar"),
+        ("nemo/agg_manifest.json", "nemo/audio__OP_0..2_CL_.tar"),
+    ],
+)
+def test_a_pack_is_held_against_the_sources_of_its_blend(
+    manifests: str, tars: str, open_site: OpenSite, data: Path
+) -> None:
+    with tarfile.open(DATA / "golden/packs/nemo.tar.gz") as archive:
+        archive.extractall(data, filter="data")
+    blend = f"- type: nemo_tarred\n  manifest_filepath: {manifests}\n  tarred_audio_filepaths: {tars}\n"
+    result = ready(open_site(), submission(blend + text(data, "other"), data, packs="nemo_tarred-0"))
+    (path,) = packs_of(result).values()
+    world = World(base=str(data))
+    told = against(str(path), result["blend"], world)
+    assert (told["dataset"], told["faults"]) == ("nemo_tarred-0", [])
+    posted = Path(result["blend"]).read_text()
+    for old, new, fault in (
+        (tars, tars.replace("_OP_", "{").replace("_CL_", "}"), "its tar of kind nemo_tar is not in the pack"),
+        (manifests, f"../{data.name}/{manifests}", "its manifest of kind jsonl is not in the pack"),
+    ):
+        assert old in posted
+        other = put(data / "other.yaml", posted.replace(old, new).encode())
+        told = against(str(path), str(other), world)
+        assert told["dataset"] is None
+        assert fault in told["faults"][0]
+
+
+def test_sources_that_became_more_are_not_those_of_the_pack(open_site: OpenSite, data: Path) -> None:
+    for shard in range(3):
+        put(data / f"t/{shard}.tar", tar([f"a{shard}.wav"]))
+    blend = f"- type: nemotron_text_converation\n  paths: {data}/t\n  weight: 1\n"
+    result = ready(open_site(), submission(blend, data, packs="all"))
+    (path,) = packs_of(result).values()
+    world = World(base=str(data))
+    assert against(str(path), result["blend"], world)["faults"] == []
+    put(data / "t/3.tar", tar(["b.wav"]))
+    (fault,) = against(str(path), result["blend"], world)["faults"]
+    assert "its paths has 4 sources, in the pack 3" in fault
+    put(data / "t/00.tar", tar(["b.wav"]))
+    (fault,) = against(str(path), result["blend"], world)["faults"]
+    assert "source 1 of its paths is" in fault
