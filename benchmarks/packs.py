@@ -3,8 +3,10 @@
     python benchmarks/packs.py --oracle .venv-oracle/bin/python
 
 Three ways to the same file, byte for byte: lhotse from loose sidecars, ours from loose sidecars, ours from bundles.
-A stat of every source, the checks and the flush of the finished pack count on all sides; the limit is to stat every
-source and to open, read and close every sidecar.
+A stat of every source, the checks and the flush of the finished pack count on all sides. The limit of packing files is
+to stat every source and to open, read and close every sidecar; the floor of packing bundles is to stat every source, to
+read the bundles, to take checksums of as many bytes as go into the pack, to write and to flush these. Memory is that
+of a whole unit, in a process of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,12 +39,12 @@ class Corpus:
         from blake3 import blake3
 
         from blendex.formats.bundle import BundleWriter
-        from blendex.units.pack import Packed
+        from blendex.units.pack import Packed, Sources
 
         self.folder = folder
         self.spec = f"{folder}/src/{{0..{count - 1}}}.jsonl"
         self.paths = [f"{folder}/src/{number}.jsonl" for number in range(count)]
-        self.packed: list[Packed] = []
+        packed: list[Packed] = []
         (folder / "src").mkdir(parents=True)
         (folder / "idx").mkdir()
         for path in self.paths:
@@ -68,13 +71,14 @@ class Corpus:
             entry: dict[str, Any] = {"facts": {}}
             writer.commit(entry, os.urandom(records * 6))
             digest = blake3(data).hexdigest()
-            self.packed.append(
+            packed.append(
                 Packed(
                     "jsonl", path, bundle, entry["offset"], entry["length"], digest, int(offsets[-1]), entry["crc"], 1
                 )
             )
         if writer is not None:
             writer.finish()
+        self.sources = Sources(packed)
 
 
 def lhotse(corpus: Corpus, target: Path) -> None:
@@ -100,14 +104,13 @@ def from_bundles(corpus: Corpus, target: Path) -> None:
     from blendex.formats.packwriter import PackWriter
     from blendex.units.pack import Bundles, give_sidecars
 
-    for path, packed in zip(corpus.paths, corpus.packed, strict=True):
-        if os.stat(path).st_size != packed.size:
-            raise SystemExit(f"{path} changed")
+    if [os.stat(path).st_size for path in corpus.paths] != corpus.sources.sizes.tolist():
+        raise SystemExit("a source changed")
     collection = Collection("manifest", "jsonl", corpus.spec, tuple(corpus.paths))
     descriptor = os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
     writer = PackWriter(descriptor, [collection])
     bundles = Bundles(lambda name: name)
-    give_sidecars(writer, corpus.packed, bundles)
+    give_sidecars(writer, corpus.sources, bundles)
     bundles.close()
     writer.finish()
     os.fsync(descriptor)
@@ -130,31 +133,70 @@ def flush_folder(folder: Path) -> None:
     os.close(descriptor)
 
 
-MEMORY = """
+def floor(corpus: Corpus, target: Path) -> None:
+    """What no packer from bundles can do without, in Python: stat, read, checksums, write, flush."""
+    for path in corpus.paths:
+        os.stat(path)
+    sources = corpus.sources
+    with open(target, "xb", buffering=0) as file:
+        for at, end in sources.windows():
+            descriptor = os.open(sources.objects[at], os.O_RDONLY)
+            start = int(sources.offsets[at])
+            data = os.pread(descriptor, int(sources.offsets[end - 1] + sources.lengths[end - 1]) - start, start)
+            os.close(descriptor)
+            sidecars = memoryview(data)[: int(sources.lengths[at:end].sum())]  # as if they lay side by side
+            zlib.crc32(sidecars)
+            file.write(sidecars)
+        os.fsync(file.fileno())
+
+
+UNIT_OF_PACKS = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from blendex.formats.pack import Collection
-from blendex.formats.packwriter import PackWriter
-import os, struct
-count = int(sys.argv[2])
-paths = tuple(f"/data/some/corpus/with/a/long/name/manifest_{number}.json" for number in range(count))
-descriptor = os.open(sys.argv[3], os.O_CREAT | os.O_RDWR)
-writer = PackWriter(descriptor, [Collection("manifest", "jsonl", "x", paths)])
-data = struct.pack("<201Q", *range(0, 201 * 300, 300))
-for path, holds in writer.segments():
-    room = writer.room(len(data))
-    room[:] = data
-    writer.take(len(data), 200 * 300)
-writer.finish()
+from blendex.units.pack import run
+made = run({"root": sys.argv[2], "attempt": "bench.1-1", "job": sys.argv[3]}, lambda _: None)
+assert made["counts"]["segments"] == int(sys.argv[4]), made
 print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
 
 
 def peak_memory(folder: Path, count: int) -> float:
-    """Peak in MB of a new process that packs that many sidecars."""
+    """Peak in MB of a new process that does a whole unit: job, bundles, pack, SHA-256, object."""
+    import struct
+
+    import orjson
+
+    from blendex.formats.bundle import BundleWriter
+    from blendex.storage.root import Root
+
+    root = Root(folder / "root")
+    root.prepare()
+    data = struct.pack("<201Q", *range(0, 201 * 300, 300))
+    job = folder / "job"
+    with job.open("wb") as file:
+        places = list(range(count))
+        head = {"collections": [["manifest", "jsonl", "x", places]], "natives": []}
+        file.write(orjson.dumps(head, option=orjson.OPT_APPEND_NEWLINE))
+        for first in range(0, count, UNIT):
+            writer = BundleWriter(root.private("bench.0-1", ".bundle"))
+            entries: list[dict[str, Any]] = []
+            for _ in range(first, min(first + UNIT, count)):
+                entry: dict[str, Any] = {"facts": {}, "unit": first}
+                writer.begin()
+                writer.write(data)
+                writer.commit(entry, bytes(1200))
+                entries.append(entry)
+            sha256, size = writer.finish()
+            name = root.publish_object(writer.path, sha256, ".bundle", size)
+            for number, entry in enumerate(entries, first):
+                path = f"/data/some/corpus/with/a/long/name/manifest_{number}.json"
+                line = (
+                    "jsonl", path, name, entry["offset"], entry["length"], entry["digest"], 200 * 300, entry["crc"], 1,
+                )  # fmt: skip
+                file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
     done = subprocess.run(
-        [sys.executable, "-c", MEMORY, str(ROOT), str(count), str(folder / "memory.idxpack")],
+        [sys.executable, "-c", UNIT_OF_PACKS, str(ROOT), root.path, str(job), str(count)],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     return int(done.stdout.split()[0]) * 1024 / 1e6
@@ -167,7 +209,7 @@ def main_inside(arguments: argparse.Namespace) -> int:
     versions = " ".join(f"{name} {importlib.metadata.version(name)}" for name in ("lhotse", "numpy", "blake3"))
     print(f"Python {platform.python_version()}, {versions}; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.2f}")
     ways: dict[str, Callable[[Corpus, Path], None]] = {
-        "lhotse": lhotse, "files": from_files, "bundles": from_bundles, "limit": limit,
+        "lhotse": lhotse, "files": from_files, "bundles": from_bundles, "limit": limit, "floor": floor,
     }  # fmt: skip
     failed = False
     with tempfile.TemporaryDirectory(dir=arguments.work) as temporary:

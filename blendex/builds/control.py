@@ -1,4 +1,4 @@
-"""What a user may do to a build: cancel, retry, accept."""
+"""What a user may do to a build: cancel, retry, accept, have it packed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from blendex.builds.site import Site
-from blendex.builds.submit import identity, load_submission, queue_plan
+from blendex.builds.submission import check_packing, packing_options
+from blendex.builds.submit import begin, identity, load_submission, queue_plan
 from blendex.catalog import builds, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
@@ -108,3 +109,32 @@ def accept(site: Site, build: str, *, who: str, why: str) -> None:
         if row.state != "failed":
             raise _wrong_state(row, "accepted")
     _requeue(site, build, "accepted", {"on_bad": "exclude", "accepted_by": who, "accepted_why": why})
+
+
+def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
+    """Pack what a build has: a build of its own, of the same blend in the same world, with other packs.
+
+    Keys of collections come from the blend, and the ready blend names the packs, so the build that was asked for
+    stays as it is. Nothing is read but manifests whose rows were not decoded when they were indexed.
+
+    Args:
+        site: root and catalog.
+        build: a ready build.
+        packs: which datasets, as for a submission.
+        sidecars: as for a submission.
+
+    Returns:
+        The id of the new build, or of one that runs for the same request already.
+
+    Raises:
+        BlendexError: bad_request, not_found, wrong_state.
+    """
+    check_packing(packs, sidecars)
+    with site.work.write() as session:
+        row = _get(session, build)
+        if row.state != "ready":
+            raise _wrong_state(row, "packed")
+        gathered = load_submission(session, row)
+        options = row.options | packing_options(packs, sidecars)
+        new, _ = begin(session, row.owner, gathered, row.file, options)
+        return new.id

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from sqlalchemy.orm import Session
 
+from blendex.blend.index_path import sidecar_files
 from blendex.blend.world import World
 from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
@@ -30,6 +31,11 @@ MOST_REPLANS = 5
 MOST_ATTEMPTS = 3
 # Rows of one transaction that notes where sidecars lie: well under a second.
 LINKS = 20_000
+
+
+def _same_place(kind: str, known: str | None, path: str) -> bool:
+    """Whether a sidecar that was written for one spelling of a source lies where another spelling wants it."""
+    return known is not None and (known == path or sidecar_files(kind, known) == sidecar_files(kind, path))
 
 
 class _Draft:
@@ -54,7 +60,7 @@ class _Draft:
         line = (
             kind, path, known.address, known.token, judged.places.recipe(kind, path), strength, content, known.size,
             known.records, known.digest, known.object, known.offset, known.length,
-            known.mirror if known.mirror_path == path else None,
+            known.mirror if _same_place(kind, known.mirror_path, path) else None,
         )  # fmt: skip
         self._file.write(b"\n" * (number - self._next) + orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
         self._next = number + 1

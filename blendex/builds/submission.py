@@ -12,6 +12,27 @@ from blendex.formats.findings import FINDINGS
 from blendex.mirrors.names import NAME, check_name
 
 
+def check_packing(packs: str, sidecars: str) -> None:
+    """Refuse options of packs that mean nothing.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    if sidecars not in ("unpacked", "all"):
+        raise BlendexError(Code.BAD_REQUEST, f"sidecars={sidecars!r} is unknown.", next_step="Say unpacked or all.")
+    if not packs or not all(NAME.fullmatch(item) for item in packs.split(",")):
+        raise BlendexError(
+            Code.BAD_REQUEST,
+            f"packs={packs[:200]!r} is unknown.",
+            next_step="Say auto, all, none, or the names of datasets with commas between.",
+        )
+
+
+def packing_options(packs: str, sidecars: str) -> dict[str, str]:
+    """The options of packs, as they are stored and as they enter the identity."""
+    return {"packs": ",".join(sorted(set(packs.split(",")))), "sidecars": sidecars}
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
     """What was posted: the text, where it stood, its world, and the options that change the result."""
@@ -43,16 +64,7 @@ class Submission:
             raise BlendexError(
                 Code.BAD_REQUEST, f"on_bad={self.on_bad!r} is unknown.", next_step="Say fail or exclude."
             )
-        if self.sidecars not in ("unpacked", "all"):
-            raise BlendexError(
-                Code.BAD_REQUEST, f"sidecars={self.sidecars!r} is unknown.", next_step="Say unpacked or all."
-            )
-        if not self.packs or not all(NAME.fullmatch(item) for item in self.packs.split(",")):
-            raise BlendexError(
-                Code.BAD_REQUEST,
-                f"packs={self.packs[:200]!r} is unknown.",
-                next_step="Say auto, all, none, or the names of datasets with commas between.",
-            )
+        check_packing(self.packs, self.sidecars)
         for item in self.allow:
             if item not in FINDINGS:
                 raise BlendexError(
@@ -70,6 +82,4 @@ class Submission:
             "compat": self.compat,
             "allow": sorted(set(self.allow)),
             "on_bad": self.on_bad,
-            "packs": ",".join(sorted(set(self.packs.split(",")))),
-            "sidecars": self.sidecars,
-        }
+        } | packing_options(self.packs, self.sidecars)

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import orjson
+from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
@@ -70,23 +71,30 @@ def submit(site: Site, submission: Submission) -> tuple[Build, bool]:
         BlendexError: the text cannot be read at all, or an option is unknown.
     """
     gathered = gather(site, submission)
-    owner = site.settings.owner
     with site.work.write() as session:
-        build, made = builds.create(
-            session,
-            owner=owner,
-            identity=identity(owner, gathered, submission.file, submission.options),
-            submission=gathered,
-            file=submission.file,
-            options=submission.options,
-        )
+        build, made = begin(session, site.settings.owner, gathered, submission.file, submission.options)
         if submission.name is not None and submission.name not in build.names:
             build.names = [*build.names, submission.name]
-        if made:
-            queue_plan(session, build.id)
         session.flush()
         session.expunge(build)
     logger.info("build_submitted", build=build.id, joined=not made)
+    return build, made
+
+
+def begin(
+    session: Session, owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any]
+) -> tuple[Build, bool]:
+    """A build of what was gathered, asked to be planned, or the one that runs for the same request already."""
+    build, made = builds.create(
+        session,
+        owner=owner,
+        identity=identity(owner, gathered, file, options),
+        submission=gathered,
+        file=file,
+        options=options,
+    )
+    if made:
+        queue_plan(session, build.id)
     return build, made
 
 

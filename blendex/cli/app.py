@@ -19,7 +19,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-builds_app = typer.Typer(help="List builds, look at one, cancel, retry or accept it.", invoke_without_command=True)
+builds_app = typer.Typer(
+    help="List builds, look at one, cancel, retry, accept or pack it.", invoke_without_command=True
+)
 mirrors_app = typer.Typer(help="List mirrors, look at one.", invoke_without_command=True)
 names_app = typer.Typer(help="List names, look at one, move one.", invoke_without_command=True)
 app.add_typer(builds_app, name="builds")
@@ -270,13 +272,28 @@ def verify(
 def inspect(
     file: Annotated[Path, typer.Argument(help="A .idx, .idxpack or .sgroute.")],
     source: Annotated[Path | None, typer.Option(help="The source of a .idx, to compare sizes.")] = None,
+    blend: Annotated[
+        Path | None,
+        typer.Option(help="The ready blend of a .idxpack, to compare keys, sources and layout hash."),
+    ] = None,
+    base_dir: BaseDir = None,
+    data_blend_dir: DataBlendDir = None,
+    var: Var = None,
+    env: Env = None,
     json: Json = False,
 ) -> None:
     """Describe an index file, and prove what it says: checksums, ascending offsets, layout hash, sizes."""
     from blendex.cli import output
     from blendex.formats.inspection import inspect as run
 
-    output.inspection(run(str(file), None if source is None else str(source)), json)
+    found = run(str(file), None if source is None else str(source))
+    if blend is not None and found["format"] == "idxpack" and "collections" in found:
+        from blendex.cli.submission import read_world
+        from blendex.units.against import against
+
+        told = against(str(file), str(blend), read_world(base_dir, data_blend_dir, var or [], env or [], []))
+        found |= {"dataset": told["dataset"], "faults": [*found["faults"], *told["faults"]]}
+    output.inspection(found, json)
 
 
 @app.command()
@@ -348,6 +365,23 @@ def accept_build(
 
     with output.progress(enabled=not json) as watch:
         result = _client(root, server).accept(build, who or getpass.getuser(), why, watch)
+    output.build_result(result, json)
+
+
+@builds_app.command("pack")
+def pack_build(
+    build: str,
+    packs: Packs = "all",
+    sidecars: Sidecars = "unpacked",
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Pack what a ready build has: a build of its own, of the same blend."""
+    from blendex.cli import output
+
+    with output.progress(enabled=not json) as watch:
+        result = _client(root, server).pack(build, packs, sidecars, watch)
     output.build_result(result, json)
 
 

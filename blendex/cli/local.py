@@ -83,6 +83,11 @@ class LocalClient:
         control.accept(self.site, build, who=who, why=why)
         return work_until_ended(self.site, build, watch=watch)
 
+    def pack(self, build: str, packs: str, sidecars: str, watch: Watch) -> dict[str, Any]:
+        """Pack what a build has, here, as a build of its own."""
+        made = control.pack(self.site, build, packs=packs, sidecars=sidecars)
+        return work_until_ended(self.site, made, watch=watch)
+
     def mirrors(self, limit: int) -> list[dict[str, Any]]:
         """Mirrors, newest first."""
         with self.site.work.read() as session:

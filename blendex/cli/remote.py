@@ -127,6 +127,11 @@ class RemoteClient:
         """Accept a build and wait."""
         return self._watch(self._ask("POST", f"/v1/builds/{build}/accept", json={"who": who, "why": why}), watch)
 
+    def pack(self, build: str, packs: str, sidecars: str, watch: Watch) -> dict[str, Any]:
+        """Pack what a build has and wait."""
+        asked = {"packs": packs, "sidecars": sidecars}
+        return self._watch(self._ask("POST", f"/v1/builds/{build}/packs", params=asked), watch)
+
     def mirrors(self, limit: int) -> list[dict[str, Any]]:
         """Mirrors, newest first."""
         rows: list[dict[str, Any]] = self._ask("GET", "/v1/mirrors", params={"limit": limit})["mirrors"]

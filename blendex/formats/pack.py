@@ -17,13 +17,13 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from blendex.errors import BlendexError, Code
 
@@ -44,6 +44,8 @@ OFFSETS, PATHS, ARRAY = 0, 1, 2
 SIZE_KNOWN = 1
 """Flag in the metadata of a segment without offsets: its payload is the size of the source."""
 _U64 = struct.Struct("<Q")
+_AT_ONCE = 8192
+Numbers = NDArray[np.int64]
 SKIPPED = 0xFFFF_FFFF
 """In a route: this row is never drawn. Ordinals and positions stay below."""
 
@@ -117,7 +119,7 @@ class Collection:
         return collection_key(self.role, self.kind, self.spec)
 
 
-def add_layout(digest: Any, key: bytes, holds: int, count: int, shards: Iterable[bytes] | Iterable[int]) -> None:
+def add_layout(digest: Any, key: bytes, holds: int, shards: Sequence[str] | Sequence[int]) -> None:
     """Add one collection to a layout hash, which tells two packs apart whatever their offsets are
     (lhotse ``index_pack_layout_hash``).
 
@@ -125,15 +127,21 @@ def add_layout(digest: Any, key: bytes, holds: int, count: int, shards: Iterable
         digest: a SHA-256 on its way, over the collections before.
         key: of the collection.
         holds: what it holds.
-        count: its shards.
-        shards: the path of each; for an array, its numbers.
+        shards: the path of each shard; for an array, its numbers.
     """
     digest.update(key)
-    digest.update(struct.pack("<BQ", {OFFSETS: 1, PATHS: 0, ARRAY: 2}[holds], count))
-    pack = _U64.pack
-    several: Iterator[bytes | int] = iter(shards)
-    while part := list(islice(several, 4096)):
-        digest.update(b"".join(pack(shard) if isinstance(shard, int) else pack(len(shard)) + shard for shard in part))
+    digest.update(struct.pack("<BQ", {OFFSETS: 1, PATHS: 0, ARRAY: 2}[holds], len(shards)))
+    if holds == ARRAY:
+        digest.update(struct.pack(f"<{len(shards)}Q", *shards))
+        return
+    for start in range(0, len(shards), _AT_ONCE):
+        part = encoded_all(cast("Sequence[str]", shards[start : start + _AT_ONCE]))
+        lengths = list(map(len, part))
+        packed = {length: _U64.pack(length) for length in set(lengths)}  # few lengths, many paths
+        pieces = [b""] * (2 * len(part))
+        pieces[::2] = map(packed.__getitem__, lengths)
+        pieces[1::2] = part
+        digest.update(b"".join(pieces))
 
 
 class Strings:
@@ -151,17 +159,18 @@ class Strings:
             self.data += data
         return place, len(data)
 
-    def add_all(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Where each of ``texts`` lies, and their lengths."""
-        if len(set(texts)) == len(texts) and self._places.keys().isdisjoint(texts) and "" not in texts:
-            data = list(map(encoded, texts))
-            lengths = list(map(len, data))
-            places = list(accumulate(lengths, initial=len(self.data)))[:-1]
+    def add_last(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
+        """Where each of ``texts`` lies, and their lengths; nothing can be added afterwards."""
+        if len(set(texts)) < len(texts) or not self._places.keys().isdisjoint(texts) or "" in texts:
+            places, each = zip(*map(self.add, texts), strict=True)
+            return np.array(places), np.array(each)
+        start = len(self.data)
+        lengths = np.empty(len(texts), np.int64)
+        for first in range(0, len(texts), _AT_ONCE):  # all of them encoded at once are 10 MB of 100,000
+            data = encoded_all(texts[first : first + _AT_ONCE])
+            lengths[first : first + _AT_ONCE] = list(map(len, data))
             self.data += b"".join(data)
-            self._places.update(zip(texts, places, strict=True))
-            return places, lengths
-        pairs = list(map(self.add, texts))
-        return [place for place, _ in pairs], [length for _, length in pairs]
+        return start + np.cumsum(lengths) - lengths, lengths
 
 
 def encoded(path: str) -> bytes:
@@ -174,3 +183,11 @@ def encoded(path: str) -> bytes:
         return path.encode()
     except UnicodeEncodeError:
         raise refused("a path is not valid Unicode; no pack can name it.", next_step="Rename the file.") from None
+
+
+def encoded_all(paths: Sequence[str]) -> list[bytes]:
+    """Many paths as they are stored; raises what ``encoded`` raises."""
+    try:
+        return list(map(str.encode, paths))
+    except UnicodeEncodeError:
+        return list(map(encoded, paths))

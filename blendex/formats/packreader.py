@@ -344,8 +344,8 @@ def computed_layout(pack: PackReader) -> str:
     for key, collection in pack.collections.items():
         shards = range(collection.shards)
         if collection.holds == ARRAY:
-            counts = (int(pack.table[collection.segment(shard)]["items"]) for shard in shards)
-            add_layout(digest, key, ARRAY, len(shards), counts)
+            counts = [int(pack.table[collection.segment(shard)]["items"]) for shard in shards]
+            add_layout(digest, key, ARRAY, counts)
         else:
-            add_layout(digest, key, collection.holds, len(shards), (collection.path(at).encode() for at in shards))
+            add_layout(digest, key, collection.holds, [collection.path(at) for at in shards])
     return digest.hexdigest()

@@ -29,6 +29,7 @@ from blendex.formats.pack import (
     SEQUENCE,
     SIZE_KNOWN,
     Collection,
+    Numbers,
     Strings,
     add_layout,
     refused,
@@ -36,7 +37,6 @@ from blendex.formats.pack import (
 
 BUFFER_BYTES = 1 << 19  # stays in the L2 cache from the read to the write: 8 MiB are 15 % slower
 _LAST = struct.Struct("<Q")
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +70,11 @@ def bad_sidecar(path: str, sidecar: str, what: str) -> BlendexError:
     )
 
 
-class ChecksumError(Exception):
-    """A sidecar is not the one that was asked for.
-
-    Attributes:
-        segment: its number.
-    """
-
-    def __init__(self, segment: int) -> None:
-        super().__init__(segment)
-        self.segment = segment
-
-
 class PackWriter:
     """One pack under construction.
 
-    ``segments()`` names what is wanted, in order; each is given by ``room`` and ``take``, by ``stream``, ``path`` or
-    ``array``. Then ``finish``.
+    ``segments()`` names what is wanted, in order; each is given by ``room`` and ``take``, many at once by ``put``,
+    others by ``stream``, ``path`` or ``array``. Then ``finish``.
 
     Args:
         descriptor: an empty file, open for reading and writing.
@@ -116,9 +104,13 @@ class PackWriter:
             kinds.append(strings.add(collection.kind))
         self._rows, self.paths, holds = self._number(collections)
         self.holds = np.array(holds, np.uint32)
-        self._table = np.zeros(len(self.paths), SEGMENT)
+        count = len(self.paths)
+        self._table = np.zeros(count, SEGMENT)
         self._table["flags"] = self.holds
-        places, lengths = strings.add_all(self.paths)
+        # Of each segment as it is written; they enter the table together, since its rows lie far apart in memory.
+        self._bytes, self._source = np.zeros(count, np.int64), np.zeros(count, np.uint64)
+        self._crc = np.zeros(count, np.uint32)
+        places, lengths = strings.add_last(self.paths)
         self._table["path_length"] = lengths
         self._table["path"] = places
         rows = sum(map(len, self._rows))
@@ -134,7 +126,6 @@ class PackWriter:
         self._at = self._payloads  # where the buffer goes
         self._used = 0
         self._first = self._next = 0  # segments in the buffer: from, up to
-        self._crcs: list[int | None] = []
         self._lengths: list[int] = []
         self._sizes: list[int] = []
 
@@ -146,19 +137,28 @@ class PackWriter:
         holds = bytearray()
         rows: list[Numbers] = []
         for collection in collections:
-            count = len(collection.paths)
+            count, first = len(collection.paths), len(paths)
             if collection.holds == ARRAY:
-                rows.append(np.arange(len(paths), len(paths) + count))
+                rows.append(np.arange(first, first + count))
                 paths += [""] * count
             else:
                 known = numbers[collection.holds]
-                mine = np.empty(count, np.int64)
-                for row, path in enumerate(collection.paths):
-                    number = known.setdefault(path, len(paths))
-                    if number == len(paths):
-                        paths.append(path)
-                    mine[row] = number
-                rows.append(mine)
+                found = dict(zip(collection.paths, range(first, first + count), strict=True))
+                if len(found) == count and known.keys().isdisjoint(found):  # the common case: all of them are new
+                    if known:
+                        known |= found
+                    else:
+                        numbers[collection.holds] = found
+                    rows.append(np.arange(first, first + count))
+                    paths += collection.paths
+                else:
+                    mine = np.empty(count, np.int64)
+                    for row, path in enumerate(collection.paths):
+                        number = known.setdefault(path, len(paths))
+                        if number == len(paths):
+                            paths.append(path)
+                        mine[row] = number
+                    rows.append(mine)
             holds += bytes([collection.holds]) * (len(paths) - len(holds))
         return rows, paths, holds
 
@@ -177,27 +177,23 @@ class PackWriter:
                 return None
         return self._view[self._used : self._used + length]
 
-    def take(self, length: int, size: int, crc: int | None = None) -> None:
+    def take(self, length: int, size: int) -> None:
         """The next segment lies in the room that was given last.
 
         Args:
             length: bytes of the sidecar.
             size: of its source; what its last word must be.
-            crc: what its CRC-32 must be, where that is known.
         """
-        self._crcs.append(crc)
         self._lengths.append(length)
         self._sizes.append(size)
         self._used += length
         self._next += 1
 
-    def take_all(self, lengths: Sequence[int], sizes: Sequence[int], crcs: Sequence[int | None]) -> None:
-        """The next segments lie in the room that was given last, one after another."""
-        self._crcs += crcs
-        self._lengths += lengths
-        self._sizes += sizes
-        self._used += sum(lengths)
+    def put(self, data: bytes, lengths: Numbers, sizes: Numbers, crcs: Numbers) -> None:
+        """The next segments, whole sidecars one after another in ``data``, with sizes of sources and CRC-32 of each."""
+        self.flush()
         self._next += len(lengths)
+        self._block(memoryview(data), lengths, sizes.astype(np.uint64), crcs)
 
     def patch_size(self, size: int, length: int) -> None:
         """Write ``size`` over the last word of a sidecar of ``length`` bytes that was just read into the room."""
@@ -216,8 +212,7 @@ class PackWriter:
         if len(data) % 4:
             raise refused(f"an array has {len(data)} bytes, which are no 32-bit numbers.", next_step="Write it again.")
         self.flush()
-        row = self._table[self._next]
-        row["payload"], row["bytes"], row["items"], row["crc"] = self._at, len(data), len(data) // 4, zlib.crc32(data)
+        self._bytes[self._next], self._crc[self._next] = len(data), zlib.crc32(data)
         self._write(memoryview(data))
         self._next += 1
         self._first = self._next
@@ -226,8 +221,7 @@ class PackWriter:
         """The next segment is larger than the buffer: it comes in pieces of whole words."""
         self.flush()
         path = self.paths[self._next]
-        row = self._table[self._next]
-        row["payload"], row["bytes"], row["items"], row["size"] = self._at, length, length // 8, size
+        self._bytes[self._next], self._source[self._next] = length, size
         crc, last, left = 0, 0, length
         for piece in pieces:
             words = np.frombuffer(piece, "<u8")
@@ -239,7 +233,7 @@ class PackWriter:
             left -= len(piece)
         if left or last != size:
             raise bad_sidecar(path, sidecar, f"ends at byte {last}, the source has {size}")
-        row["crc"] = crc
+        self._crc[self._next] = crc
         self._next += 1
         self._first = self._next
 
@@ -251,35 +245,30 @@ class PackWriter:
 
     def flush(self) -> None:
         """Check and write what the buffer holds."""
-        first, end = self._first, self._next
-        if first < end:
-            rows = self._table[first:end]
+        if self._lengths:
             lengths = np.array(self._lengths, np.int64)
             sizes = np.array(self._sizes, np.uint64)
-            ends = np.cumsum(lengths)
-            starts = ends - lengths
-            rows["bytes"] = lengths
-            rows["payload"] = self._at + starts
-            crc32, view = zlib.crc32, self._view
-            crcs = [crc32(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-            if crcs != self._crcs:
-                for number, (found, wanted) in enumerate(zip(crcs, self._crcs, strict=True), first):
-                    if wanted is not None and found != wanted:
-                        raise ChecksumError(number)
-            self._check(first, sizes, starts, ends)
-            rows["crc"] = crcs
-            rows["items"] = lengths // 8
-            rows["size"] = np.where(self.holds[first:end] == OFFSETS, sizes, 0)
-            self._write(self._view[: self._used])
-            self._crcs.clear()
             self._lengths.clear()
             self._sizes.clear()
+            self._block(self._view[: self._used], lengths, sizes, None)
         self._used = 0
+        self._first = self._next
+
+    def _block(self, data: memoryview, lengths: Numbers, sizes: NDArray[np.uint64], crcs: Numbers | None) -> None:
+        """Check and write the segments from the first that is not written up to the next that is wanted."""
+        first, end = self._first, self._next
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        if crcs is None:
+            crcs = np.array([zlib.crc32(data[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+        self._check(data, first, sizes, starts, ends)
+        self._bytes[first:end], self._source[first:end], self._crc[first:end] = lengths, sizes, crcs
+        self._write(data)
         self._first = end
 
-    def _check(self, first: int, sizes: NDArray[np.uint64], starts: Numbers, ends: Numbers) -> None:
+    def _check(self, data: memoryview, first: int, sizes: NDArray[np.uint64], starts: Numbers, ends: Numbers) -> None:
         """Offsets never decrease within a sidecar, and its last word is the size of its source."""
-        words = np.frombuffer(self._buffer, "<u8", int(ends[-1]) // 8)
+        words = np.frombuffer(data, "<u8", int(ends[-1]) // 8)
         last = words[ends // 8 - 1]
         wrong = last != sizes
         falls = words[1:] < words[:-1]
@@ -300,7 +289,10 @@ class PackWriter:
         """Write the catalogue; flushing the file and giving it a name is left to the caller."""
         assert self._next == len(self.paths), "segments are missing"
         self.flush()
-        items = self._table["items"].astype(np.int64)
+        items = self._bytes // np.where(self.holds == ARRAY, 4, 8)
+        self._table["payload"] = self._payloads + np.cumsum(self._bytes) - self._bytes
+        self._table["bytes"], self._table["items"], self._table["crc"] = self._bytes, items, self._crc
+        self._table["size"] = np.where(self.holds == OFFSETS, self._source, 0)
         records = np.select([self.holds == OFFSETS, self.holds == ARRAY], [items - 1, items], 0)
         end = self._at
         head = bytearray()
@@ -318,8 +310,8 @@ class PackWriter:
             head += COLLECTION.pack(key, row, len(mine), count, place, length, collection.holds)
             row += len(mine)
             self._write(memoryview(sequence.tobytes()))
-            shards = records[mine].tolist() if collection.holds == ARRAY else map(str.encode, collection.paths)
-            add_layout(layout, key, collection.holds, len(mine), shards)
+            shards = records[mine].tolist() if collection.holds == ARRAY else collection.paths
+            add_layout(layout, key, collection.holds, shards)
         self._write(memoryview(self._table.tobytes()))
         self._write(memoryview(self._strings.ljust(self._payloads - self._sections[3], b"\0")))
         version = 3 if any(collection.holds == ARRAY for collection in self._collections) else 2

@@ -68,7 +68,8 @@ class KeyMaker:
 
         Args:
             layouts: layout hashes of its packs.
-            packed_only: datasets that have no loose sidecars.
+            packed_only: which sources have no loose sidecars: the layout hashes of their packs, and a digest of those
+                that have one besides because an unpacked dataset names them too.
         """
         digest = _Digest("blendex mirror 1")
         digest.add(self.source_set, self.content)

@@ -12,23 +12,28 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from sys import intern
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 from blake3 import blake3
 
 from blendex.errors import BlendexError, Code
-from blendex.formats.kinds import Origin, files_of
+from blendex.formats.kinds import KINDS, Origin, files_of
 from blendex.formats.learned import MAX_RECORDS, Members, Rows, members_of, rows_of
 from blendex.formats.pack import Collection, refused
-from blendex.formats.packwriter import ChecksumError, PackWriter
+from blendex.formats.packwriter import PackWriter
 from blendex.formats.routes import Tar, ordinals, positions, route_collections, shard_positions
 from blendex.storage.root import Root
 from blendex.units.facts import Facts
 
-WINDOW = 1 << 19
+WINDOW = 1 << 20
 OPEN_OBJECTS = 32
+_UNKNOWN = -1  # no CRC-32 is known: the digest proves the sidecar
 
 
 class Packed(NamedTuple):
@@ -43,6 +48,61 @@ class Packed(NamedTuple):
     size: int
     crc: int | None
     learned: int
+
+
+class Sources:
+    """The sources of one pack, column by column: about 160 bytes each, most of it the path.
+
+    Args:
+        sources: in the order of the segments that they become.
+    """
+
+    def __init__(self, sources: Iterable[Packed]) -> None:
+        self.kinds: list[str] = []
+        self.paths: list[str] = []
+        self.objects: list[str] = []
+        self._digests = bytearray()
+        self._known: list[array[int]] = [array("q") for _ in range(4)]
+        self.learned = bytearray()
+        offsets, lengths, sizes, crcs = self._known
+        for kind, path, name, offset, length, digest, size, crc, learned in sources:
+            self.kinds.append(intern(kind))
+            self.paths.append(path)
+            self.objects.append(intern(name))
+            self._digests += bytes.fromhex(digest)
+            offsets.append(offset)
+            lengths.append(length)
+            sizes.append(size)
+            crcs.append(_UNKNOWN if crc is None else crc)
+            self.learned.append(learned)
+        self.offsets, self.lengths, self.sizes, self.crcs = (np.frombuffer(column, np.int64) for column in self._known)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def digest(self, place: int) -> str:
+        """BLAKE3 of a stored sidecar, in hex."""
+        return self._digests[32 * place : 32 * place + 32].hex()
+
+    def origin(self, place: int) -> Origin:
+        """What a sidecar of a bound kind is made for; of its first file only the index goes into a pack."""
+        return Origin(self.paths[place], int(self.sizes[place]), 0)
+
+    def windows(self) -> Iterator[tuple[int, int]]:
+        """Runs of sources that one window of their bundle holds, in the order of their sidecars there."""
+        if not len(self):
+            return
+        ends = self.offsets + self.lengths
+        numbers: dict[str, int] = {}
+        bundles = np.array([numbers.setdefault(name, len(numbers)) for name in self.objects])
+        breaks = np.flatnonzero((bundles[1:] != bundles[:-1]) | (self.offsets[1:] < ends[:-1])) + 1
+        at = 0
+        for stop in (*breaks.tolist(), len(self)):
+            while at < stop:
+                most = int(self.offsets[at]) + WINDOW
+                end = max(at + 1, at + int(np.searchsorted(ends[at:stop], most, side="right")))
+                yield at, end
+                at = end
 
 
 class Bundles:
@@ -89,21 +149,7 @@ class Bundles:
         self._open.clear()
 
 
-def _run_of(sources: list[Packed], first: int) -> int:
-    """The end of the run of sources from ``first`` on that one window of their bundle holds."""
-    start = sources[first]
-    name, reach, most = start.object, start.offset + start.length, start.offset + WINDOW
-    for end in range(first + 1, len(sources)):
-        item = sources[end]
-        if item.object != name or item.offset < reach:
-            return end
-        reach = item.offset + item.length
-        if reach > most:
-            return end
-    return len(sources)
-
-
-def give_sidecars(writer: PackWriter, sources: list[Packed], bundles: Bundles) -> None:
+def give_sidecars(writer: PackWriter, sources: Sources, bundles: Bundles) -> None:
     """Hand the next segments of a pack their sidecars.
 
     Args:
@@ -114,131 +160,129 @@ def give_sidecars(writer: PackWriter, sources: list[Packed], bundles: Bundles) -
     Raises:
         BlendexError: object_damaged; sidecar_damaged.
     """
-    at = 0
-    while at < len(sources):
-        end = _run_of(sources, at)
-        first, last = sources[at], sources[end - 1]
-        if end == at + 1 and first.length > WINDOW:
-            _give_large(writer, first, bundles)
+    for at, end in sources.windows():
+        if end == at + 1 and sources.lengths[at] > WINDOW:
+            _give_large(writer, sources, at, bundles)
         else:
-            start = first.offset
-            window = memoryview(bundles.read(first.object, start, last.offset + last.length - start))
-            _give_window(writer, sources[at:end], window, bundles)
-        at = end
+            _give_window(writer, sources, at, end, bundles)
 
 
-def _give_window(writer: PackWriter, sources: list[Packed], window: memoryview, bundles: Bundles) -> None:
-    """Sidecars that lie in one window; what has a CRC-32 is proven by it when the pack is checked, the rest here."""
-    start = sources[0].offset
-    parts: list[bytes | memoryview] = []
-    crcs: list[int | None] = []
-    for kind, path, name, offset, length, digest, size, known, _ in sources:
-        crc = None if kind == "wds_tar_v2" else known
-        data: bytes | memoryview = window[offset - start : offset - start + length]
-        if crc is None:
-            if blake3(data).hexdigest() != digest:
-                raise bundles.damaged(name, f"holds other bytes at {offset} than were written")
-            data = files_of(kind, bytes(data), Origin(path, size, 0))[0]
-        parts.append(data)
-        crcs.append(crc)
-    lengths = [len(part) for part in parts]
-    room = writer.room(sum(lengths))
-    assert room is not None  # a window is smaller than the buffer
-    room[:] = b"".join(parts)
-    writer.take_all(lengths, [item.size for item in sources], crcs)
+def _give_window(writer: PackWriter, sources: Sources, at: int, end: int, bundles: Bundles) -> None:
+    """Sidecars that lie in one window, each proven by its CRC-32 as it is packed, or by its digest."""
+    name = sources.objects[at]
+    start = int(sources.offsets[at])
+    lengths = sources.lengths[at:end]
+    starts = sources.offsets[at:end] - start
+    ends = starts + lengths
+    window = memoryview(bundles.read(name, start, int(ends[-1])))
+    parts = [window[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
+    crcs = np.array(list(map(zlib.crc32, parts)))
+    differ = np.flatnonzero(crcs != sources.crcs[at:end]).tolist()
+    bound = [place for place, kind in enumerate(sources.kinds[at:end]) if KINDS[kind].bound]
+    for place in {*differ, *bound}:
+        if blake3(parts[place]).hexdigest() != sources.digest(at + place):
+            raise bundles.damaged(name, f"holds another sidecar of {sources.paths[at + place]} than was written")
+    for place in bound:
+        made = files_of(sources.kinds[at + place], bytes(parts[place]), sources.origin(at + place))[0]
+        parts[place] = memoryview(made)
+        crcs[place] = zlib.crc32(made)
+    if bound:
+        lengths = np.array(list(map(len, parts)))
+    writer.put(b"".join(parts), lengths, sources.sizes[at:end], crcs)
 
 
-def _give_large(writer: PackWriter, item: Packed, bundles: Bundles) -> None:
+def _give_large(writer: PackWriter, sources: Sources, place: int, bundles: Bundles) -> None:
     """One sidecar that does not fit a window; read twice, first to prove it."""
-    length = item.length
-    if item.kind == "wds_tar_v2":
-        stored = bundles.read(item.object, item.offset, length)
-        data = files_of(item.kind, stored, Origin(item.path, item.size, 0))[0]
-        writer.stream(iter([memoryview(data)]), len(data), item.size, item.path)
+    name, path = sources.objects[place], sources.paths[place]
+    offset, length, size = int(sources.offsets[place]), int(sources.lengths[place]), int(sources.sizes[place])
+
+    def pieces() -> Iterator[memoryview]:
+        for start in range(0, length, WINDOW):
+            yield memoryview(bundles.read(name, offset + start, min(WINDOW, length - start)))
+
+    if KINDS[sources.kinds[place]].bound:
+        stored = bundles.read(name, offset, length)
+        data = files_of(sources.kinds[place], stored, sources.origin(place))[0]
+        writer.stream(iter([memoryview(data)]), len(data), size, path)
         return
     proof = blake3()
-    for piece in _pieces(bundles, item):
+    for piece in pieces():
         proof.update(piece)
-    if proof.hexdigest() != item.digest:
-        raise bundles.damaged(item.object, f"holds other bytes at {item.offset} than were written")
-    writer.stream(_pieces(bundles, item), length, item.size, item.path)
-
-
-def _pieces(bundles: Bundles, item: Packed) -> Iterator[memoryview]:
-    for start in range(0, item.length, WINDOW):
-        yield memoryview(bundles.read(item.object, item.offset + start, min(WINDOW, item.length - start)))
+    if proof.hexdigest() != sources.digest(place):
+        raise bundles.damaged(name, f"holds another sidecar of {path} than was written")
+    writer.stream(pieces(), length, size, path)
 
 
 class _Routes:
     """The arrays of one dataset, one after another."""
 
-    def __init__(self, root: Root, sources: list[Packed]) -> None:
+    def __init__(self, root: Root, sources: Sources) -> None:
         self._facts = Facts(root)
         self._sources = sources
 
-    def check_rows(self, source: Packed) -> None:
+    def check_rows(self, place: int) -> None:
         """Refuse a manifest with a row that is no JSON object."""
-        facts = self._facts.of(source.object, source.offset)
+        path = self._sources.paths[place]
+        facts = self._facts.of(self._sources.objects[place], int(self._sources.offsets[place]))
         if not facts.get("learnt"):
-            raise refused("its rows have not been decoded.", source.path, "Post the blend again: it is read once more.")
+            raise refused("its rows have not been decoded.", path, "Post the blend again: it is read once more.")
         if (bad := facts.get("bad_rows")) is not None:
             count, byte, row = bad
             error = refused(
                 f"row {row} (from 0) is no JSON object, and {count - 1} others are none; training fails when one is "
                 "drawn.",
-                source.path,
+                path,
                 "Correct the manifest.",
             )
             error.byte = byte
             raise error
 
-    def _learned(self, source: Packed, what: str) -> bytes:
-        data = self._facts.learned(source.object, source.offset)
+    def _learned(self, place: int, what: str) -> bytes:
+        data = self._facts.learned(self._sources.objects[place], int(self._sources.offsets[place]))
         if data is None:
             raise refused(
                 f"it has more than {MAX_RECORDS:,} {what}; no route is made of so many.",
-                source.path,
+                self._sources.paths[place],
                 "Split it into shards.",
             )
         return data
 
     def _rows(self, place: int) -> Rows:
-        source = self._sources[place]
-        rows = rows_of(self._learned(source, "rows"))
-        if len(rows.names) != source.length // 8 - 1:
+        rows = rows_of(self._learned(place, "rows"))
+        records = int(self._sources.lengths[place]) // 8 - 1
+        if len(rows.names) != records:
             raise refused(
-                f"{len(rows.names)} of its {source.length // 8 - 1} records are rows.", source.path, "Correct it."
+                f"{len(rows.names)} of its {records} records are rows.", self._sources.paths[place], "Correct it."
             )
         return rows
 
     def _tar(self, place: int) -> Tar:
-        source = self._sources[place]
-        members: Members = members_of(self._learned(source, "members"))
-        return Tar(source.path, members)
+        members: Members = members_of(self._learned(place, "members"))
+        return Tar(self._sources.paths[place], members)
 
     def arrays(self, manifests: list[int], tars: list[int]) -> Iterator[bytes]:
         """The shards of the arrays of one pair, in the order of ``route_collections``."""
         if len(manifests) == 1 and len(tars) > 1:
-            path = self._sources[manifests[0]].path
+            path = self._sources.paths[manifests[0]]
             rows = self._rows(manifests[0])
-            shards = shard_positions(path, rows, [self._sources[place].path for place in tars])
+            shards = shard_positions(path, rows, [self._sources.paths[place] for place in tars])
             yield positions(shards)
             yield ordinals(path, rows, [self._tar(place) for place in tars], shards)
             return
         for manifest, tar in zip(manifests, tars, strict=True):
-            yield ordinals(self._sources[manifest].path, self._rows(manifest), [self._tar(tar)], None)
+            yield ordinals(self._sources.paths[manifest], self._rows(manifest), [self._tar(tar)], None)
 
 
-def _read_job(path: str) -> tuple[dict[str, Any], list[Packed]]:
+def _read_job(path: str) -> tuple[dict[str, Any], Sources]:
     with open(path, "rb") as file:
         head: dict[str, Any] = orjson.loads(file.readline())
-        return head, [Packed(*orjson.loads(line)) for line in file]
+        return head, Sources(Packed(*orjson.loads(line)) for line in file)
 
 
-def _collections(head: dict[str, Any], sources: list[Packed]) -> list[Collection]:
+def _collections(head: dict[str, Any], sources: Sources) -> list[Collection]:
     """All collections: those that name sources, then the arrays of each pair."""
     made = [
-        Collection(role, kind, spec, tuple(sources[place].path for place in places))
+        Collection(role, kind, spec, tuple(sources.paths[place] for place in places))
         for role, kind, spec, places in head["collections"]
     ]
     for first, second in head["natives"]:
@@ -250,18 +294,19 @@ def _collections(head: dict[str, Any], sources: list[Packed]) -> list[Collection
 def _write(root: Root, private: str, job: str, report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     head, sources = _read_job(job)
     routes = _Routes(root, sources)
-    for source in sources:
-        if source.kind == "jsonl" and source.learned != 1:
-            routes.check_rows(source)
+    for place, kind in enumerate(sources.kinds):
+        if kind == "jsonl" and sources.learned[place] != 1:
+            routes.check_rows(place)
     pairs = [[head["collections"][place][3] for place in pair] for pair in head["natives"]]
     descriptor = os.open(private, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o444)
     bundles = Bundles(root.object)
-    by_path = {source.path: source for source in sources}
     try:
         writer = PackWriter(descriptor, _collections(head, sources))
-        give_sidecars(writer, [by_path[path] for path in writer.paths if path], bundles)
+        # A job names its sources in the order of their first use, each once: as segments are numbered.
+        assert writer.paths[: len(sources)] == sources.paths
+        give_sidecars(writer, sources, bundles)
         for manifests, tars in pairs:
-            report({"in_hand": sources[manifests[0]].path})
+            report({"in_hand": sources.paths[manifests[0]]})
             for data in routes.arrays(manifests, tars):
                 writer.array(data)
         written = writer.finish()
@@ -269,9 +314,6 @@ def _write(root: Root, private: str, job: str, report: Callable[[dict[str, Any]]
         digest = hashlib.sha256()
         for start in range(0, written.size, 1 << 22):
             digest.update(os.pread(descriptor, 1 << 22, start))
-    except ChecksumError as error:
-        path = writer.paths[error.segment]
-        raise bundles.damaged(by_path[path].object, f"holds another sidecar of {path} than was written") from None
     finally:
         os.close(descriptor)
         bundles.close()

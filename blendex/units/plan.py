@@ -13,6 +13,7 @@ from blendex.blend.index_path import sidecar_files
 from blendex.blend.load import Limits
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
+from blendex.formats.kinds import KINDS
 from blendex.storage.interface import Stat
 from blendex.storage.local import LocalStorage
 
@@ -83,8 +84,14 @@ def _stat_all(
         yield source, address, answer
 
 
-def _collisions(sources: list[Source], owners: dict[Source, list[int]]) -> Iterable[tuple[int, BlendexError]]:
-    """Sources whose sidecars would lie at one place in a mirror, or outside of it."""
+def _collisions(
+    world: World, sources: list[Source], owners: dict[Source, list[int]]
+) -> Iterable[tuple[int, BlendexError]]:
+    """Sources whose sidecars would lie at one place in a mirror, or outside of it.
+
+    One file that is spelled in two ways (``m.jsonl`` and ``./m.jsonl``) has one sidecar, and whoever trains by either
+    spelling finds it: that is no collision.
+    """
     places: dict[str, Source] = {}
     for source in sources:
         try:
@@ -95,7 +102,7 @@ def _collisions(sources: list[Source], owners: dict[Source, list[int]]) -> Itera
             continue
         other = next((places[file] for file in files if file in places), source)
         places |= dict.fromkeys(files, source)
-        if other is not source:
+        if other is not source and not _same_file(world, source, other):
             collision = BlendexError(
                 Code.INDEX_PATH_COLLISION,
                 f"the sidecars of {source.path} ({source.kind}) and {other.path} ({other.kind}) would be one file: "
@@ -105,6 +112,20 @@ def _collisions(sources: list[Source], owners: dict[Source, list[int]]) -> Itera
             )
             for leaf in {*owners[source], *owners[other]}:
                 yield leaf, collision
+
+
+def _same_file(world: World, source: Source, other: Source) -> bool:
+    """Whether two spellings mean one file, with the same sidecar for both.
+
+    What is bound to its source holds the path as it is spelled, and what is derived has no address of its own.
+    """
+    kind = KINDS[source.kind]
+    if source.kind != other.kind or kind.bound or kind.derived:
+        return False
+    try:
+        return world.address(source.path) == world.address(other.path)
+    except BlendexError:
+        return False  # told with the source itself
 
 
 class _Derived:
@@ -237,7 +258,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     # Decoding rows takes seven times as long as indexing them: only where there are tars to hold them against.
     learnt = {source for leaf in leaves if leaf.tars for source in (*leaf.manifests, *leaf.tars)}
     problems = [entry_problem(item) for item in found.problems]
-    for leaf_number, error in (*_collisions(sources, owners), *derived.clashes(owners)):
+    for leaf_number, error in (*_collisions(world, sources, owners), *derived.clashes(owners)):
         leaf = leaves[leaf_number]
         place = {"file": leaf.file, "line": leaf.line, "scope": "entry"}
         problems.append(_problem(error, leaf.pointer, place))

@@ -175,7 +175,14 @@ class _Stage:
         return self._objects.read(item["object"], item["offset"], item["length"], item["digest"])
 
     def _write(self, target: str, data: bytes, item: dict[str, Any]) -> None:
-        create(target, data, 0o444)
+        try:
+            create(target, data, 0o444)
+        except FileExistsError:
+            # One file under two spellings has one sidecar. Nothing else may come to one place: the plan refuses it.
+            with open(target, "rb") as file:
+                if file.read() != data:
+                    raise
+            return
         self.written += 1
         self._raise(target, self.oldest_ns, item)
 

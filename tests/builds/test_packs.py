@@ -15,14 +15,16 @@ import pytest
 from omegaconf import OmegaConf
 
 from blendex.blend.world import World
+from blendex.builds import control
 from blendex.builds.preview import preview
-from blendex.builds.run import run_build
+from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.errors import BlendexError, Code
 from blendex.formats.pack import collection_key
 from blendex.formats.packreader import PackReader, verify
+from blendex.units.against import against
 from blendex.units.receipt import read_receipt, read_sources
 from blendex.units.verify import run as verify_mirror
 from tests.support.corpus import corpus, manifest, put, sidecars, submission, tar, wait_until_calm
@@ -394,3 +396,81 @@ def test_packs_that_only_a_later_build_wants_are_made_without_planning_twice(ope
         "blendex.units.plan", "blendex.units.pack", "blendex.units.stage",
     ]  # fmt: skip
     assert (result["opened"], len(packs_of(result))) == (0, 1)
+
+
+def test_packs_are_added_to_what_a_build_has(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    blend = corpus(data, name="a") + corpus(data, name="b")
+    wait_until_calm()
+    loose = ready(site, submission(blend, data, packs="none"))
+    made = control.pack(site, loose["id"], packs="nemo_tarred-1", sidecars="unpacked")
+    assert made != loose["id"]
+    result = work_until_ended(site, made, runner=InlineRunner())
+    assert (result["state"], result["opened"]) == ("ready", 0)
+    assert [name.split("-")[0] for name in packs_of(result)] == ["b"]
+    # The same as if it had been posted so; the one that was asked stays as it is.
+    assert result["mirror"] == ready(site, submission(blend, data, packs="nemo_tarred-1"))["mirror"]
+    assert "index_pack" not in Path(loose["blend"]).read_text()
+    with site.work.read() as session:
+        row = builds.get(session, loose["id"])
+        assert row is not None
+        assert (row.state, row.mirror) == ("ready", loose["mirror"])
+
+
+def test_only_a_ready_build_is_packed(open_site: OpenSite, data: Path) -> None:
+    site = open_site()
+    failed = run(site, submission(f"- {{type: nemo, manifest_filepath: {data}/absent.json}}\n", data))
+    for build, packs, code in (
+        (failed["id"], "all", Code.WRONG_STATE),
+        ("01ARZ3NDEKTSV4RRFFQ69G5FAV", "all", Code.NOT_FOUND),
+        (failed["id"], "a b", Code.BAD_REQUEST),
+    ):
+        with pytest.raises(BlendexError) as caught:
+            control.pack(site, build, packs=packs, sidecars="unpacked")
+        assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("manifests", "tars"),
+    [
+        ("nemo/manifest__OP_0..2_CL_.json", "nemo/audio__OP_0..2_CL_.tar"),
+        ("nemo/agg_manifest.json", "nemo/audio__OP_0..2_CL_.tar"),
+    ],
+)
+def test_a_pack_is_held_against_the_sources_of_its_blend(
+    manifests: str, tars: str, open_site: OpenSite, data: Path
+) -> None:
+    with tarfile.open(DATA / "golden/packs/nemo.tar.gz") as archive:
+        archive.extractall(data, filter="data")
+    blend = f"- type: nemo_tarred\n  manifest_filepath: {manifests}\n  tarred_audio_filepaths: {tars}\n"
+    result = ready(open_site(), submission(blend + text(data, "other"), data, packs="nemo_tarred-0"))
+    (path,) = packs_of(result).values()
+    world = World(base=str(data))
+    told = against(str(path), result["blend"], world)
+    assert (told["dataset"], told["faults"]) == ("nemo_tarred-0", [])
+    posted = Path(result["blend"]).read_text()
+    for old, new, fault in (
+        (tars, tars.replace("_OP_", "{").replace("_CL_", "}"), "its tar of kind nemo_tar is not in the pack"),
+        (manifests, f"../{data.name}/{manifests}", "its manifest of kind jsonl is not in the pack"),
+    ):
+        assert old in posted
+        other = put(data / "other.yaml", posted.replace(old, new).encode())
+        told = against(str(path), str(other), world)
+        assert told["dataset"] is None
+        assert fault in told["faults"][0]
+
+
+def test_sources_that_became_more_are_not_those_of_the_pack(open_site: OpenSite, data: Path) -> None:
+    for shard in range(3):
+        put(data / f"t/{shard}.tar", tar([f"a{shard}.wav"]))
+    blend = f"- type: nemotron_text_converation\n  paths: {data}/t\n  weight: 1\n"
+    result = ready(open_site(), submission(blend, data, packs="all"))
+    (path,) = packs_of(result).values()
+    world = World(base=str(data))
+    assert against(str(path), result["blend"], world)["faults"] == []
+    put(data / "t/3.tar", tar(["b.wav"]))
+    (fault,) = against(str(path), result["blend"], world)["faults"]
+    assert "its paths has 4 sources, in the pack 3" in fault
+    put(data / "t/00.tar", tar(["b.wav"]))
+    (fault,) = against(str(path), result["blend"], world)["faults"]
+    assert "source 1 of its paths is" in fault

@@ -13,12 +13,14 @@ from typing import Any
 
 import yaml
 
+from blendex.blend.discover import Source
 from blendex.blend.world import World
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.formats.sgroute import HEADER, Digests, Input, identity_digest, pack, prefix_digest, spec_digest
 from blendex.formats.summary import Origin
+from blendex.units.plan import _collisions
 from blendex.units.verify import run as verify
 from tests.support import corpus
 from tests.support.corpus import OLD_NS, put, tar_of
@@ -244,3 +246,39 @@ def test_a_job_reads_through_the_prefix_it_knows(open_site: OpenSite, data: Path
             assert [r["audio_filepath"] for r in rows] == [f"a{number}_{i}.wav" for i in range(5)]
     assert (mirror / "idx/data/b/more.json.idx").exists()
     assert (mirror / "idx/lustre/x/a/manifest_0.json.idx").exists()
+
+
+def test_one_file_in_two_spellings_has_one_sidecar(open_site: OpenSite, data: Path) -> None:
+    put(data / "m.jsonl", corpus.manifest(3))
+    site = open_site()
+    corpus.wait_until_calm()
+    text = "".join(f"- {{type: nemo, manifest_filepath: {path}}}\n" for path in ("m.jsonl", "./m.jsonl", ".//m.jsonl"))
+    mirror, row = _build(site, text, data)
+    assert list(corpus.sidecars(mirror)) == ["m.jsonl.idx"]
+    assert (row["sources"], row["opened"]) == (3, 1)
+    assert verify({"mirror": str(mirror), "sources": True}, lambda _: None)["faults"] == []
+    more = put(data / "more.jsonl", corpus.manifest(1))
+    corpus.wait_until_calm()
+    other, row = _build(site, text + f"- {{type: nemo, manifest_filepath: {more}}}\n", data)
+    assert (len(corpus.sidecars(other)), row["opened"]) == (2, 1)
+    assert (other / "idx/m.jsonl.idx").stat().st_ino == (mirror / "idx/m.jsonl.idx").stat().st_ino
+
+
+def test_two_files_on_one_sidecar_collide(open_site: OpenSite, data: Path) -> None:
+    put(data / "m.jsonl", corpus.manifest(3))
+    put(data / "other/m.jsonl", corpus.manifest(2))
+    path = str(data / "m.jsonl")
+    # Relative to a base elsewhere, the index rule makes the same of both.
+    put(data / "base" / path.lstrip("/"), corpus.manifest(2))
+    text = f"- {{type: nemo, manifest_filepath: {path}}}\n- {{type: nemo, manifest_filepath: {path.lstrip('/')}}}\n"
+    row = _run(open_site(), text, data / "base")
+    assert (row["state"], row["error"]["code"]) == ("failed", "index_path_collision")
+
+
+def test_a_kind_that_holds_its_path_collides_in_two_spellings() -> None:
+    """The metadata of a WebDataset index names its source as it is spelled: only one spelling could be read."""
+    world = World(base="/data")
+    for kind, expected in (("wds_tar_v2", 2), ("sharegpt_route", 2), ("wds_tar", 0)):
+        two = [Source(kind, "./a.tar"), Source(kind, "a.tar")]
+        found = list(_collisions(world, two, {source: [number] for number, source in enumerate(two)}))
+        assert len(found) == expected, kind

@@ -73,6 +73,9 @@ def test_a_failed_build_says_what_to_do_and_accept_does_it(blendex: Run, tmp_pat
     assert Path(blendex("builds", "accept", build, "--why", "tonight").stdout.strip(), "READY").exists()
     assert "tonight" in blendex("builds", "show", build).stdout
     blendex("builds", "retry", build, code=1)  # it is ready
+    packed = Path(blendex("builds", "pack", build).stdout.strip())
+    assert len(list((packed / "packs").iterdir())) == 1
+    assert "tonight" in (packed / "receipt.json").read_text()
 
 
 @pytest.mark.parametrize(

@@ -58,4 +58,9 @@ for corpus in speech sample; do
     "$oracle" "${reader%/*}/read_packs.py" "$ready" "$(grep -c '^pack of' said)"
 done
 
+# Packs of random corpora, from sidecars and from bundles, and the packs that the tests compare with.
+mkdir random
+"${blendex%/*}/python" "${reader%/*}/random_packs.py" write random
+"$oracle" "${reader%/*}/random_packs.py" read random "${reader%/*/*}/data/golden"
+
 echo "Every record was read through the mirrors, before and after the touch."

@@ -148,3 +148,20 @@ def test_events_resume(idle: Service, blend: str) -> None:
     thread.join()
     with streaming(idle, build, **{"Last-Event-ID": "junk"}) as events:
         assert [event["state"] for event in events] == ["cancelled"]
+
+
+def test_packs_are_a_build_of_their_own(service: Service, shards: tuple[str, Path]) -> None:
+    build = service.built(shards[0])
+    assert build["state"] == "ready"
+    answer = service.http.post(f"/v1/builds/{build['id']}/packs?wait=60")
+    assert answer.status_code in (200, 202), answer.text
+    made = answer.json()
+    assert answer.headers["location"] == f"/v1/builds/{made['id']}"
+    assert made["id"] != build["id"]
+    assert service.http.get(f"/v1/builds/{made['id']}/path?wait=60").status_code == 200
+    shown = service.http.get(f"/v1/builds/{made['id']}").json()
+    assert any("file" in item for item in shown["packs"])
+    assert "index_pack:" in service.http.get(f"/v1/builds/{made['id']}/blend").text
+    assert service.http.post(f"/v1/builds/{build['id']}/packs?packs=a%20b").status_code == 400
+    assert service.http.post(f"/v1/builds/{build['id']}/packs?sidecars=some").status_code == 400
+    assert service.http.post("/v1/builds/nope/packs").status_code == 404

@@ -306,3 +306,33 @@ async def accept(
     person = fields.get("who", who or "") or house.site.settings.owner
     await run_in_threadpool(control.accept, house.site, lookup.build_id(build), who=person, why=reason)
     return await run_in_threadpool(_after, house, build)
+
+
+@router.post(
+    "/{build}/packs",
+    summary="Pack what a build has",
+    responses={
+        200: {"model": schemas.Build, "description": "Ended (after wait=)."},
+        202: {"model": schemas.Build, "description": "Under way, as a build of its own."},
+    },
+)
+async def pack(
+    house: HouseOf,
+    build: str,
+    packs: Annotated[
+        str, Query(description="`all`, `auto`, `none`, or names of datasets with commas between.")
+    ] = "all",
+    sidecars: Annotated[
+        Literal["unpacked", "all"], Query(description="`all`: loose sidecars of packed datasets as well.")
+    ] = "unpacked",
+    wait: Annotated[float | None, Query(ge=0, le=60, description="Seconds to wait for its end.")] = None,
+) -> Response:
+    """A build of its own: the same blend with other packs. The build that is asked stays as it is."""
+    made = await run_in_threadpool(
+        lambda: control.pack(house.site, lookup.build_id(build), packs=packs, sidecars=sidecars)
+    )
+    house.wake()
+    if wait:
+        await house.watch.until_ended(made, wait)
+    detail = await run_in_threadpool(_detail, house, made)
+    return Json(detail, 202 if detail["state"] in RUNNING else 200, {"Location": f"/v1/builds/{made}"})
