@@ -10,6 +10,7 @@ from blendex.blend.world import unsupported
 from blendex.errors import BlendexError, Code
 
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*://")
+_NOT_PLAIN = re.compile(r"//|/\.(?:/|\Z)")
 _NAME_MAX = 255
 _PATH_MAX = 4096
 
@@ -37,7 +38,10 @@ def index_path(path: str, root: str | None) -> str:
     trimmed = root.rstrip("/\\")
     if _SCHEME.match(trimmed):
         return f"{trimmed}/{relative}.idx"
-    return str(PurePosixPath(trimmed) / f"{relative}.idx")
+    joined = f"{trimmed}/{relative}.idx"
+    # pathlib leaves a path that is spelt plainly as it is, and takes 10 µs for it.
+    plain = trimmed.startswith("/") and _NOT_PLAIN.search(joined) is None
+    return joined if plain else str(PurePosixPath(trimmed) / f"{relative}.idx")
 
 
 def _relative(path: str) -> str:

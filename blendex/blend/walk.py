@@ -22,7 +22,7 @@ from blendex.blend.entries import (
     weight_of,
 )
 from blendex.blend.interpolate import Document, Place, Resolver, interpolated
-from blendex.blend.load import Limits, MapNode, Reader, SeqNode
+from blendex.blend.load import Limits, MapNode, Node, Reader, SeqNode
 from blendex.blend.model import Pointer, Problem
 from blendex.blend.nested import Files
 from blendex.blend.remarks import remarks
@@ -52,6 +52,7 @@ class Walk:
         world: what the submission brought along.
         reader: how nested files are read.
         limits: what the blend may ask for.
+        trees: of texts that were parsed before, within the same limits.
 
     Attributes:
         on_leaf: called once for each leaf that was understood, in document order.
@@ -63,7 +64,15 @@ class Walk:
         BlendexError: the posted text cannot be read at all.
     """
 
-    def __init__(self, text: bytes, file: str, world: World, reader: Reader, limits: Limits) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        file: str,
+        world: World,
+        reader: Reader,
+        limits: Limits,
+        trees: dict[bytes, Node] | None = None,
+    ) -> None:
         self.world = world
         self.reader = reader
         self.limits = limits
@@ -75,7 +84,7 @@ class Walk:
         self.grafts: dict[Pointer, Place] = {}
         self.overridden: list[Pointer] = []
         self.definitions: list[Pointer] = []
-        self.files = Files(text, file, world, reader, limits)
+        self.files = Files(text, file, world, reader, limits, trees)
         self.posted = self.files.posted
         self._active: list[Place] = []
         self._loose: list[tuple[MapNode, Spot]] = []

@@ -100,20 +100,16 @@ def run(
         "profile": profile(upstream), "facts": given, "launcher": script, "baseline": listed, "limits": limits,
         "knowledge": _knowledge(root, storage),
     }  # fmt: skip
-    found = _all(files, world, ground, options, fix=fix)
-    if out is not None:
-        for migration in found:
-            _write_folder(out if len(found) == 1 else out / Path(migration.report.file).stem, migration)
-    _show(found, form, fixed=fix)
-    return FINDINGS if any(at_least(item.report, fail_on) for item in found) else 0
-
-
-def _all(files: Iterable[Path], world: World, ground: Disk, options: dict[str, Any], *, fix: bool) -> list[Migration]:
     # Everything stays in use until the end: looking for garbage would be a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return [_one(path, world, ground, options, fix=fix) for path in files]
+        found = [_one(path, world, ground, options, fix=fix) for path in files]
+        if out is not None:
+            for migration in found:
+                _write_folder(out if len(found) == 1 else out / Path(migration.report.file).stem, migration)
+        _show(found, form, fixed=fix)
+        return FINDINGS if any(at_least(item.report, fail_on) for item in found) else 0
     finally:
         if collecting:
             gc.enable()

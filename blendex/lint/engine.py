@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from blendex.blend.discover import Discovery, explore
 from blendex.blend.interpolate import Document
-from blendex.blend.load import Limits
+from blendex.blend.load import Limits, Node
 from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.lint import rules
-from blendex.lint.context import DEFAULTS, Context, dotted
+from blendex.lint.context import Context
 from blendex.lint.facts import Facts
 from blendex.lint.ground import Ground, Knowledge
 from blendex.lint.launcher import Launcher
+from blendex.lint.lookups import Lookups
+from blendex.lint.marks import Atlas, Marks
 from blendex.lint.model import Finding, Report, Severity
 from blendex.lint.profile import MAIN, Profile
 from blendex.lint.rule import OURS, RULES, Example, Hit, rule
+from blendex.lint.scopes import DEFAULTS, dotted
 from blendex.lint.suppress import Baseline, Comment, apply, comments, wrong
 
 __all__ = ["RULES", "examine", "lint"]
@@ -50,6 +54,15 @@ def exceptions(context: Context) -> Any:
     return iter(())
 
 
+@dataclass
+class Kept:
+    """What one examination leaves for the next one, of nearly the same texts and with the same ground and world."""
+
+    lookups: Lookups
+    trees: dict[bytes, Node] = field(default_factory=dict)
+    marks: dict[bytes, Marks] = field(default_factory=dict)
+
+
 def examine(
     text: bytes,
     file: str,
@@ -64,6 +77,7 @@ def examine(
     today: datetime.date | None = None,
     limits: Limits | None = None,
     blend_only: bool = False,
+    kept: Kept | None = None,
 ) -> tuple[Context, Report]:
     """Hold a config, or a blend alone, against every rule.
 
@@ -80,18 +94,21 @@ def examine(
         today: what the ends of exceptions are held against.
         limits: what the YAML may ask for.
         blend_only: only rules of the blend itself.
+        kept: of the examination before.
 
     Raises:
         BlendexError: the posted text cannot be read at all.
     """
+    kept = kept or Kept(Lookups(world, ground))
     today = today or datetime.datetime.now(datetime.UTC).date()
     if blend_only:
         # No sources: what they come to is the work of a plan.
-        walk = Walk(text, file, world, ground, limits or Limits()).run()
+        walk = Walk(text, file, world, ground, limits or Limits(), kept.trees).run()
         discovery = Discovery((), (), (), len(walk.leaves))
     else:
-        walk, discovery = explore(text, file, world, ground, limits)
-    context = Context(walk, discovery, profile, ground, facts or Facts(), launcher, knowledge)
+        walk, discovery = explore(text, file, world, ground, limits, kept.trees)
+    atlas = Atlas(walk.files.text, kept.marks)
+    context = Context(walk, discovery, profile, ground, kept.lookups, atlas, facts or Facts(), launcher, knowledge)
     found: list[Finding] = []
     for name, item in sorted(RULES.items()):
         if profile.name not in item.profiles or (blend_only and not item.blend):

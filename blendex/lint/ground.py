@@ -104,13 +104,17 @@ class Disk:
         with opened:
             if opened.size < 8 or opened.size % 8:
                 return Sidecar(False, f"its {opened.size} bytes are no index")
-            (last,) = struct.unpack("<Q", opened.pread(8, opened.size - 8))
+            length = opened.size if opened.size <= _WHOLE_SIDECAR else _EDGE
+            head = opened.pread(length, 0)
+            end = head[-8:] if length == opened.size else opened.pread(8, opened.size - 8)
+            if len(head) != length or len(end) != 8:
+                return Sidecar(False, "it is being changed")
+            (last,) = struct.unpack("<Q", end)
             if source is not None and last != source.size:
                 return Sidecar(False, f"it was made when the source had {last:,} bytes; now it has {source.size:,}")
             if source is not None and source.mtime_ns > opened.stat.mtime_ns:
                 return Sidecar(False, "the source is newer than it")
-            length = opened.size if opened.size <= _WHOLE_SIDECAR else _EDGE
-            values = struct.unpack(f"<{length // 8}Q", opened.pread(length, 0))
+            values = struct.unpack(f"<{length // 8}Q", head)
             if any(after < before for before, after in itertools.pairwise(values)):
                 return Sidecar(False, "its offsets decrease")
         return Sidecar(False, "")

@@ -11,8 +11,9 @@ from blendex.blend.interpolate import Document
 from blendex.blend.world import World
 from blendex.errors import BlendexError
 from blendex.lint.context import Context
-from blendex.lint.engine import examine
+from blendex.lint.engine import Kept, examine
 from blendex.lint.ground import Ground, Sidecar
+from blendex.lint.lookups import Lookups
 from blendex.lint.model import Edit, Finding, Report
 from blendex.lint.patching import Change, diff, patch
 from blendex.lint.rule import RULES
@@ -26,12 +27,10 @@ DOCUMENT = "docs/reference/lint.md"
 
 
 class _Over:
-    """A ground whose nested blends are the patched ones; what was asked for once is not asked for again."""
+    """A ground whose nested blends are the patched ones."""
 
     def __init__(self, under: Ground) -> None:
         self._under = under
-        self._stats: dict[str, Stat | BlendexError] = {}
-        self._sidecars: dict[str, Sidecar] = {}
         self.texts: dict[str, bytes] = {}
 
     def read(self, path: str, limit: int | None = None) -> bytes:
@@ -41,17 +40,13 @@ class _Over:
         return self._under.list(path)
 
     def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
-        new = [address for address in dict.fromkeys(addresses) if address not in self._stats]
-        self._stats.update(zip(new, self._under.stat_many(new), strict=True))
-        return (self._stats[address] for address in addresses)
+        return self._under.stat_many(addresses)
 
     def head(self, address: str, length: int) -> bytes:
         return self._under.head(address, length)
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:
-        if address not in self._sidecars:
-            self._sidecars[address] = self._under.sidecar(address, source)
-        return self._sidecars[address]
+        return self._under.sidecar(address, source)
 
 
 @dataclass(frozen=True)
@@ -190,7 +185,8 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
         BlendexError: the posted text cannot be read at all.
     """
     over = _Over(ground)
-    context, report = examine(text, file, world, over, **options)
+    kept = Kept(Lookups(world, over))
+    context, report = examine(text, file, world, over, kept=kept, **options)
     final, after = context, report
     texts: dict[str, str] = {}
     changes: list[Change] = []
@@ -205,7 +201,7 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
         texts |= {document.name: new for document, new in patched.texts.items()}
         over.texts = {world.address(name): new.encode() for name, new in texts.items() if name != file}
         posted = texts[file].encode() if file in texts else text
-        final, after = examine(posted, file, world, over, **options)
+        final, after = examine(posted, file, world, over, kept=kept, **options)
     originals = {name: context.atlas.marks(_document(context, name)).text for name in texts}
     return Migration(report, after, texts, originals, changes, refused, world, context, final)
 

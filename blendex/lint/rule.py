@@ -8,10 +8,12 @@ from typing import Any
 
 from blendex.blend.interpolate import Document
 from blendex.blend.model import Pointer
-from blendex.lint.context import Context, PathSpec, Scope, Setting
+from blendex.lint.context import Context
 from blendex.lint.kinds import shown
 from blendex.lint.model import Edit, Severity
+from blendex.lint.paths import PathSpec
 from blendex.lint.profile import PROFILES
+from blendex.lint.scopes import Scope, Setting
 
 NOTES = "NeMo Speech (c03be830), notes of the migration to the resumable dataloader"
 CODE = "NeMo Speech main (c03be830)"

@@ -12,10 +12,11 @@ from blendex.errors import Code
 from blendex.formats.findings import FINDINGS
 from blendex.formats.findings import Severity as Weight
 from blendex.lint import kinds
-from blendex.lint.context import Context, Entry, Scope, Section
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
 from blendex.lint.rules.entries import listing
+from blendex.lint.scopes import Entry, Scope, Section
 
 # Problems of discovery that rules of their own tell better.
 _TOLD = {Code.UNKNOWN_TYPE, Code.PATH_COMPRESSED, Code.PATH_UNSUPPORTED}
@@ -320,10 +321,10 @@ def collisions(context: Context) -> Iterator[Hit]:
         folder = root.value if isinstance(root.value, str) else "/"
         told = False
         for source in entry.sources:
-            place = context.index_of(source.path, folder)
+            place = context.lookups.index_of(source.path, folder)
             if place is None:
                 continue
-            address = context.address(source.path) or source.path
+            address = context.lookups.address(source.path) or source.path
             other, where = places.setdefault(place, (source, address))
             if told or (other.kind == source.kind and where == address):
                 continue
@@ -344,7 +345,7 @@ def _content(context: Context, jsonl: bool) -> Iterator[Hit]:
         (source, address)
         for entry in entries
         for source in entry.sources
-        if (source.kind == "jsonl") is jsonl and (address := context.address(source.path)) is not None
+        if (source.kind == "jsonl") is jsonl and (address := context.lookups.address(source.path)) is not None
     ]
     many = len(dict(wanted))
     total = len({source for entry in entries for source in entry.sources if (source.kind == "jsonl") is jsonl})

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from blendex.lint.context import Context, Scope, Setting
+from blendex.lint.context import Context
 from blendex.lint.facts import seconds_of
 from blendex.lint.launcher import Said
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, in_launcher, on, rule
+from blendex.lint.scopes import Scope, Setting
 
 _TRAIN = "train_ds:\n  num_workers: 4\n  input_cfg: [{type: nemo, manifest_filepath: /d/a.json}]\n"
 _TOPOLOGY = ("num_workers", "devices", "num_nodes", "world_size")

@@ -15,10 +15,12 @@ from blendex.blend.model import Source
 from blendex.blend.patterns import expand, rewritten
 from blendex.errors import BlendexError
 from blendex.lint import kinds
-from blendex.lint.context import Context, Entry, PathSpec, Setting
+from blendex.lint.context import Context
 from blendex.lint.facts import version_key
 from blendex.lint.model import Edit, Severity
+from blendex.lint.paths import PathSpec
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule, where_path
+from blendex.lint.scopes import Entry, Setting
 
 _TAR_SQUEEZED = re.compile(r"\.(?:tgz|tbz2?|txz|tar\.(?:gz|bz2|xz|lz4|zst))$", re.IGNORECASE)
 _SQUEEZED = re.compile(r"\.(gz|bz2|xz|lz4|zst)$", re.IGNORECASE)
@@ -157,7 +159,7 @@ def _squeezed_folders(context: Context, pattern: re.Pattern[str], what: str, fix
     for _, spec in _each(context):
         if spec.form != "folder" or spec.key != "shar_path":
             continue
-        address = context.address(spec.text)
+        address = context.lookups.address(spec.text)
         try:
             names = context.ground.list(address) if address is not None else []
         except BlendexError:
@@ -244,7 +246,7 @@ def _gzip_today(context: Context, entry: Entry, spec: PathSpec) -> Iterator[Hit]
         return
     root = entry.get("indexes_root").value
     sides = [_companion(path, root) for path in paths]
-    answers = context.stats([side for side in sides if side is not None])
+    answers = context.lookups.stats([side for side in sides if side is not None])
     absent = [side for side, answer in answers.items() if isinstance(answer, BlendexError) and _missing(answer)]
     if absent:
         yield where_path(
@@ -656,7 +658,7 @@ def lazy_rows(context: Context) -> Iterator[Hit]:
 
 
 def _first_row(context: Context, path: str) -> dict[str, Any] | None:
-    address = context.address(path)
+    address = context.lookups.address(path)
     if address is None:
         return None
     try:

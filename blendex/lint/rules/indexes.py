@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from blendex.errors import BlendexError
-from blendex.lint.context import Context, Entry, Setting
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
+from blendex.lint.scopes import Entry, Setting
+from blendex.storage.interface import Stat
 
 NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/raid", "/scratch", "/local", "/localscratch", "/mnt/local", "/nvme")  # noqa: S108
 # Of each entry so many sidecars are opened; a look at more would take longer than a person waits.
@@ -139,7 +140,7 @@ def sidecars(context: Context) -> list[Found]:
 def _look(context: Context) -> Iterator[Found]:
     looked = 0
     # All at once: on a cluster each answer is a round trip, and many may be under way.
-    context.stats([source.path for entry in context.entries if _looked_for(entry) for source in entry.sources])
+    context.lookups.stats([source.path for entry in context.entries if _looked_for(entry) for source in entry.sources])
     for entry in context.entries:
         if not _looked_for(entry):
             continue
@@ -168,25 +169,18 @@ def _entry(context: Context, entry: Entry, root: str | None) -> Found:
     missing: list[str] = []
     bad: list[tuple[str, str]] = []
     unknown = 0
-    stats = context.stats([source.path for source in entry.sources])
     for source in entry.sources:
-        side = context.index_of(source.path, root)
+        side = context.lookups.index_of(source.path, root)
         if side is None:
             continue
-        address = context.address(side)
-        stat = stats[source.path]
-        whole = stat if stat is not None and not isinstance(stat, BlendexError) else None
-        try:
-            state = context.ground.sidecar(address, whole) if address is not None else None
-        except BlendexError:
-            state = None
+        state = context.lookups.sidecar(side, source.path)
         if state is None:
             unknown += 1
         elif state.missing:
             missing.append(source.path)
         elif state.wrong:
             bad.append((source.path, state.wrong))
-        elif whole is None:
+        elif not isinstance(context.lookups.stat(source.path), Stat):
             unknown += 1
     if unknown:
         context.unknown(

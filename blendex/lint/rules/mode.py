@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from blendex.lint.context import Context, Section, Setting
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, needs, rule
+from blendex.lint.scopes import Section, Setting
 
 _ENTRY = "    input_cfg: [{type: nemo, manifest_filepath: /d/a.json}]\n"
 FALLBACK_SEED = 42

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from blendex.errors import BlendexError, Code
-from blendex.lint.context import Context, Setting
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, Example, Hit, at, needs, rule
+from blendex.lint.scopes import Setting
 
 
 def _config(rest: str, top: str = "indexed: true") -> str:
@@ -78,7 +79,7 @@ def pack_there(context: Context) -> Iterator[Hit]:
                 context.unknown(f"where {path[:200]} lies", "the value of index_pack_root")
                 continue
             path = posixpath.join(root.value, path)
-        answer = context.stats([path])[path]
+        answer = context.lookups.stats([path])[path]
         if isinstance(answer, BlendexError) and answer.code is Code.SOURCE_MISSING:
             yield at(setting, f"The pack {path[:200]} is not there.", fix="Build it, or remove the declaration.")
         elif answer is None or isinstance(answer, BlendexError):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from blendex.lint.context import Context, Section
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, Example, Hit, at, needs, rule
+from blendex.lint.scopes import Section
 
 _ENTRY = "  input_cfg: [{type: nemo, manifest_filepath: /d/v.json}]\n"
 
