@@ -135,6 +135,11 @@ def _rule(item: Rule) -> list[str]:
     lines.append("\nBreaks it:\n")
     lines.append(f"```yaml\n{example.bad.rstrip()}\n```")
     beside = [f"Beside it: {', '.join(f'`{path}`' for path in example.nested)}."] if example.nested else []
+    beside += [
+        f"The pack `{path}` holds the {held.role} `{held.spec}`."
+        for path, collections in example.packs.items()
+        for held in collections
+    ]
     if example.launcher:
         beside.append(f"```sh\n{example.launcher.rstrip()}\n```")
     if example.facts is not None:

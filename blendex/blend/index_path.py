@@ -101,6 +101,20 @@ def sidecar_files(kind: str, path: str) -> tuple[str, ...]:
     return files
 
 
+def index_of(kind: str, path: str, root: str | None) -> str:
+    """The index of the source ``path`` of ``kind`` as training computes it.
+
+    Raises:
+        ValueError: as ``index_path`` does.
+    """
+    endings = _ENDINGS.get(kind)
+    if endings is None:
+        return index_path(path, root)
+    if endings[0] == "":
+        return path  # the entry itself names it
+    return index_path(path, root).removesuffix(".idx") + endings[0]
+
+
 def _check_lengths(path: str, relative: str) -> None:
     try:
         encoded = relative.encode("utf-8")

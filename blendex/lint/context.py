@@ -10,11 +10,12 @@ from typing import Any
 from blendex.blend.entries import Spot
 from blendex.blend.interpolate import Place, locate
 from blendex.blend.load import MapNode
-from blendex.blend.model import Discovery, Pointer
+from blendex.blend.model import Discovery, Packing, Pointer
 from blendex.blend.walk import Walk
 from blendex.lint.facts import Facts
-from blendex.lint.ground import Ground, Knowledge
+from blendex.lint.ground import Ground
 from blendex.lint.launcher import Launcher
+from blendex.lint.looks import Looks
 from blendex.lint.lookups import Lookups
 from blendex.lint.marks import Atlas
 from blendex.lint.model import Unchecked
@@ -36,10 +37,10 @@ class Context:
         profile: the version of upstream.
         ground: what may be looked at.
         lookups: what was asked of it already.
+        looks: what is in sources.
         atlas: lines and columns.
         facts: what is known of the run.
         launcher: the script that starts it.
-        knowledge: what is known of contents.
         unchecked: what rules could not judge.
         rule: the one at hand.
         memory: what several rules share.
@@ -54,10 +55,10 @@ class Context:
     profile: Profile
     ground: Ground
     lookups: Lookups
+    looks: Looks
     atlas: Atlas
     facts: Facts
     launcher: Launcher | None = None
-    knowledge: Knowledge | None = None
     unchecked: list[Unchecked] = field(default_factory=list)
     rule: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
@@ -97,7 +98,7 @@ class Context:
 
     def _entries(self) -> Iterator[Entry]:
         sections = {section.spot.pointer: section for section in self.sections}
-        sources = {leaf.pointer: leaf.sources for dataset in self.discovery.datasets for leaf in dataset.leaves}
+        leaves = {leaf.pointer: leaf for dataset in self.discovery.datasets for leaf in dataset.leaves}
         of_list: dict[Pointer, Section | None] = {}
         for leaf in self.walk.leaves:
             pointer = leaf.pointer
@@ -114,7 +115,9 @@ class Context:
             node = leaf.node if leaf.node is not None else MapNode(leaf.line)
             scope = Scope(self.walk.resolver, leaf.spot, node)
             above = tuple(self._above(pointer, start))
-            entry = Entry(scope, leaf.type, section, above, sources.get(pointer, ()), leaf.classic)
+            found = leaves.get(pointer)
+            sources, packing = (found.sources, found.packing) if found is not None else ((), Packing())
+            entry = Entry(scope, leaf.type, section, above, sources, packing, leaf.classic)
             if section is not None:
                 section.entries.append(entry)
             yield entry

@@ -17,6 +17,7 @@ from blendex.lint.context import Context
 from blendex.lint.facts import Facts
 from blendex.lint.ground import Ground, Knowledge
 from blendex.lint.launcher import Launcher
+from blendex.lint.looks import Looks
 from blendex.lint.lookups import Lookups
 from blendex.lint.marks import Atlas, Marks
 from blendex.lint.model import Finding, Report, Severity
@@ -59,6 +60,7 @@ class Kept:
     """What one examination leaves for the next one, of nearly the same texts and with the same ground and world."""
 
     lookups: Lookups
+    looks: Looks
     trees: dict[bytes, Node] = field(default_factory=dict)
     marks: dict[bytes, Marks] = field(default_factory=dict)
 
@@ -99,7 +101,9 @@ def examine(
     Raises:
         BlendexError: the posted text cannot be read at all.
     """
-    kept = kept or Kept(Lookups(world, ground))
+    if kept is None:
+        lookups = Lookups(world, ground)
+        kept = Kept(lookups, Looks(knowledge, ground, lookups))
     today = today or datetime.datetime.now(datetime.UTC).date()
     if blend_only:
         # No sources: what they come to is the work of a plan.
@@ -108,7 +112,7 @@ def examine(
     else:
         walk, discovery = explore(text, file, world, ground, limits, kept.trees)
     atlas = Atlas(walk.files.text, kept.marks)
-    context = Context(walk, discovery, profile, ground, kept.lookups, atlas, facts or Facts(), launcher, knowledge)
+    context = Context(walk, discovery, profile, ground, kept.lookups, kept.looks, atlas, facts or Facts(), launcher)
     found: list[Finding] = []
     for name, item in sorted(RULES.items()):
         if profile.name not in item.profiles or (blend_only and not item.blend):

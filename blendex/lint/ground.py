@@ -5,16 +5,19 @@ from __future__ import annotations
 import builtins
 import itertools
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from blendex.blend.load import Reader
 from blendex.blend.model import Source
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import Finding as SourceFinding
-from blendex.storage.interface import Stat
+from blendex.storage.interface import Opened, Stat
 from blendex.storage.local import LocalStorage
+
+if TYPE_CHECKING:  # numpy takes a tenth of a second, and few configs have packs
+    from blendex.formats.packreader import PackReader
 
 _WHOLE_SIDECAR = 8 * 2**20
 _EDGE = 64 * 1024
@@ -35,11 +38,19 @@ class Ground(Reader, Protocol):
         """The stat of each file, or what hinders."""
         ...
 
-    def head(self, address: str, length: int) -> bytes:
-        """The first bytes of a file.
+    def open(self, address: str) -> Opened:
+        """A file to read from.
 
         Raises:
             BlendexError: it cannot be read.
+        """
+        ...
+
+    def pack(self, address: str) -> PackReader:
+        """An opened pack.
+
+        Raises:
+            BlendexError: it cannot be read, or is damaged.
         """
         ...
 
@@ -56,11 +67,26 @@ class Ground(Reader, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen in a source.
+
+    Args:
+        findings: in it.
+        error: why it has no index.
+        whole: False when parts of it were left out.
+    """
+
+    findings: tuple[SourceFinding, ...]
+    error: BlendexError | None = None
+    whole: bool = True
+
+
 class Knowledge(Protocol):
     """What is known of the content of sources, from somewhere that has read them."""
 
-    def findings(self, sources: Iterable[tuple[Source, str]]) -> Mapping[Source, builtins.list[SourceFinding]]:
-        """The findings of those (source, address) whose content is known as it is now."""
+    def seen(self, sources: Sequence[tuple[Source, str]]) -> Mapping[Source, Seen]:
+        """Of those (source, address) whose content is known as it is now."""
         ...
 
 
@@ -88,10 +114,16 @@ class Disk:
         """The stat of each file, or what hinders."""
         return self._storage.stat_many(addresses)
 
-    def head(self, address: str, length: int) -> bytes:
-        """The first bytes of a file."""
+    def open(self, address: str) -> Opened:
+        """A file to read from."""
+        return self._storage.open(address)
+
+    def pack(self, address: str) -> PackReader:
+        """An opened pack: the very file that the storage has let through."""
+        from blendex.formats.packreader import PackReader
+
         with self._storage.open(address) as opened:
-            return opened.pread(min(length, opened.size), 0)
+            return PackReader(f"/proc/self/fd/{opened.fileno()}")
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:
         """What is wrong with a sidecar."""
@@ -145,9 +177,12 @@ class Nowhere:
         """Nothing is known of any file."""
         return (_unseen(address) for address in addresses)
 
-    def head(self, address: str, length: int) -> bytes:
+    def open(self, address: str) -> Opened:
         """No file can be read."""
-        del length
+        raise _unseen(address)
+
+    def pack(self, address: str) -> PackReader:
+        """No pack can be read."""
         raise _unseen(address)
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from blendex.blend.index_path import index_path
+from blendex.blend.index_path import index_of
+from blendex.blend.model import Source
 from blendex.blend.world import World
-from blendex.errors import BlendexError
+from blendex.errors import BlendexError, Code
 from blendex.lint.ground import Ground, Sidecar
 from blendex.storage.interface import Stat
+
+if TYPE_CHECKING:
+    from blendex.formats.packreader import PackReader
 
 
 class Lookups:
@@ -23,9 +28,9 @@ class Lookups:
         self._world = world
         self._ground = ground
         self._addresses: dict[str, str | None] = {}
-        self._indexes: dict[tuple[str, str | None], str | None] = {}
+        self._indexes: dict[tuple[Source, str | None], str | None] = {}
         self._stats: dict[str, Stat | BlendexError | None] = {}
-        self._sidecars: dict[tuple[str, str], Sidecar | None] = {}
+        self._sidecars: dict[tuple[str, Source], Sidecar | None] = {}
 
     def address(self, path: str) -> str | None:
         """Where a path lies on this machine; None for what does not."""
@@ -40,15 +45,15 @@ class Lookups:
         self._addresses[path] = found
         return found
 
-    def index_of(self, path: str, root: str | None) -> str | None:
-        """Where the index of a path lies under a root; None where upstream's rule makes none."""
-        key = (path, root)
+    def index_of(self, source: Source, root: str | None) -> str | None:
+        """Where the index of a source lies under a root; None where upstream's rule makes none."""
+        key = (source, root)
         try:
             return self._indexes[key]
         except KeyError:
             pass
         try:
-            found: str | None = index_path(path, root)
+            found: str | None = index_of(source.kind, source.path, root)
         except ValueError:
             found = None
         self._indexes[key] = found
@@ -70,13 +75,31 @@ class Lookups:
         """The stat of one path."""
         return self._stats[path] if path in self._stats else self.stats((path,))[path]
 
-    def sidecar(self, path: str, source: str) -> Sidecar | None:
+    def pack(self, path: str) -> PackReader | None:
+        """An opened pack; None where it cannot be looked at.
+
+        Raises:
+            BlendexError: it is damaged, or of a version that nobody reads.
+        """
+        address = self.address(path)
+        try:
+            return self._ground.pack(address) if address is not None else None
+        except BlendexError as error:
+            if error.code in (Code.PACK_DAMAGED, Code.PACK_VERSION):
+                raise
+            return None
+
+    def sidecar(self, path: str, source: Source) -> Sidecar | None:
         """What is wrong with the sidecar at ``path`` of a source; None where it cannot be looked at."""
         key = (path, source)
+        if source.kind == "sharegpt_route":
+            there = self.stat(path)
+            missing = isinstance(there, BlendexError) and there.code is Code.SOURCE_MISSING
+            return Sidecar(missing, "it is not there" if missing else "") if there is not None else None
         if key in self._sidecars:
             return self._sidecars[key]
         address = self.address(path)
-        stat = self.stat(source)
+        stat = self.stat(source.path)
         try:
             whole = stat if isinstance(stat, Stat) else None
             found = self._ground.sidecar(address, whole) if address is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blendex.blend.interpolate import Document
 from blendex.blend.world import World
@@ -13,12 +13,16 @@ from blendex.errors import BlendexError
 from blendex.lint.context import Context
 from blendex.lint.engine import Kept, examine
 from blendex.lint.ground import Ground, Sidecar
+from blendex.lint.looks import Looks
 from blendex.lint.lookups import Lookups
 from blendex.lint.model import Edit, Finding, Report
 from blendex.lint.patching import Change, diff, patch
 from blendex.lint.rule import RULES
-from blendex.storage.interface import Stat
+from blendex.storage.interface import Opened, Stat
 from blendex.version import __version__
+
+if TYPE_CHECKING:
+    from blendex.formats.packreader import PackReader
 
 FORMAT = 1
 # A patch can bring to light what another rule then patches: a type that had no meaning before it was spelt right.
@@ -42,8 +46,11 @@ class _Over:
     def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
         return self._under.stat_many(addresses)
 
-    def head(self, address: str, length: int) -> bytes:
-        return self._under.head(address, length)
+    def open(self, address: str) -> Opened:
+        return self._under.open(address)
+
+    def pack(self, address: str) -> PackReader:
+        return self._under.pack(address)
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:
         return self._under.sidecar(address, source)
@@ -185,7 +192,8 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
         BlendexError: the posted text cannot be read at all.
     """
     over = _Over(ground)
-    kept = Kept(Lookups(world, over))
+    lookups = Lookups(world, over)
+    kept = Kept(lookups, Looks(options.get("knowledge"), over, lookups))
     context, report = examine(text, file, world, over, kept=kept, **options)
     final, after = context, report
     texts: dict[str, str] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from blendex.blend.entries import Spot
 from blendex.blend.interpolate import Resolver, interpolated
 from blendex.blend.load import MapNode
-from blendex.blend.model import Pointer, Source
+from blendex.blend.model import Packing, Pointer, Source
 from blendex.errors import BlendexError
 from blendex.lint import kinds
 from blendex.lint.model import Edit
@@ -192,6 +192,7 @@ class Entry(Scope):
         section: that reads it.
         above: the groups between the two, the nearest first.
         sources: what it names, as far as it is understood.
+        packing: what of it a pack would hold.
         classic: it is a section itself, by keys of its own.
     """
 
@@ -202,6 +203,7 @@ class Entry(Scope):
         section: Section | None,
         above: tuple[Scope, ...],
         sources: tuple[Source, ...],
+        packing: Packing,
         classic: bool,
     ) -> None:
         super().__init__(scope.resolver, scope.spot, scope.node)
@@ -209,6 +211,7 @@ class Entry(Scope):
         self.section = section
         self.above = above
         self.sources = sources
+        self.packing = packing
         self.classic = classic
 
     def get(self, key: str, default: Any = None) -> Setting:

@@ -103,4 +103,4 @@ def test_without_a_disk_nothing_is_assumed() -> None:
     assert "IDX107" not in {item.rule for item in report.findings}
     assert any("sidecars" in item.what for item in report.unchecked)
     with pytest.raises(BlendexError):
-        Nowhere().head("/x", 1)
+        Nowhere().open("/x")

@@ -8,6 +8,7 @@ from typing import Any
 from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
+from blendex.lint.rules.packs import in_pack, judged
 from blendex.lint.scopes import Entry, Setting
 from blendex.storage.interface import Stat
 
@@ -170,17 +171,17 @@ def _entry(context: Context, entry: Entry, root: str | None) -> Found:
     bad: list[tuple[str, str]] = []
     unknown = 0
     for source in entry.sources:
-        side = context.lookups.index_of(source.path, root)
+        side = context.lookups.index_of(source, root)
         if side is None:
             continue
-        state = context.lookups.sidecar(side, source.path)
+        state = context.lookups.sidecar(side, source)
         if state is None:
             unknown += 1
         elif state.missing:
             missing.append(source.path)
         elif state.wrong:
             bad.append((source.path, state.wrong))
-        elif not isinstance(context.lookups.stat(source.path), Stat):
+        elif source.kind != "sharegpt_route" and not isinstance(context.lookups.stat(source.path), Stat):
             unknown += 1
     if unknown:
         context.unknown(
@@ -203,11 +204,41 @@ def _entry(context: Context, entry: Entry, root: str | None) -> Found:
     ),
 )  # fmt: skip
 def stale(context: Context) -> Iterator[Hit]:
-    """A sidecar does not fit its source."""
+    """A sidecar, or a pack, does not fit its sources."""
+    for entry, _, why in judged(context):
+        if why:
+            yield in_pack(entry, f"The pack is stale: {why}.", "Build it again.")
     for entry, _, _, bad in sidecars(context):
         if bad:
             path, why = bad[0]
             yield on(
                 entry, f"{len(bad):,} of {len(entry.sources):,} indexes are stale or broken; of {path[:200]}: {why}.",
                 value=why, fix="Build them again: a mirror of Blendex is made whole or not at all.",
+            )  # fmt: skip
+
+
+@rule(
+    "IDX107",
+    Severity.ERROR,
+    title="Every source has its index where training looks",
+    where="all sources of indexed sections",
+    why="Most readers build what is missing on the spot, each rank for itself; some refuse.",
+    otherwise="A slow start in which ranks race each other, or none at all.",
+    source=f"{NOTES}; lhotse 2.0.0a7, index_exists",
+    example=Example(
+        bad="train_ds:\n  indexed: true\n  indexes_root: /i\n  input_cfg: [{type: nemo, manifest_filepath: "
+        "/d/a.json}]\n",
+        good="train_ds:\n  indexed: true\n  indexes_root: /j\n  input_cfg: [{type: nemo, "
+        "manifest_filepath: /d/a.json}]\n",
+        nested={"/d/a.json": '{"a": 1}\n', "/j/d/a.json.idx": "\0\0\0\0\0\0\0\0\t\0\0\0\0\0\0\0"},
+    ),
+)
+def sidecars_there(context: Context) -> Iterator[Hit]:
+    """A sidecar is not there. Whether those that are there are good is IDX055."""
+    for entry, root, missing, _ in sidecars(context):
+        if missing:
+            yield on(
+                entry, f"{len(missing):,} of {len(entry.sources):,} sources have no index under "
+                f"{root or 'their own folders'}, such as {missing[0][:200]}.",
+                value="missing", fix="Build a mirror (build-indexes-cmd.sh) and point indexes_root at its idx folder.",
             )  # fmt: skip
