@@ -7,7 +7,7 @@ import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from blendex.blend.load import Reader
 from blendex.blend.model import Source
@@ -80,6 +80,17 @@ class Seen:
     findings: tuple[SourceFinding, ...]
     error: BlendexError | None = None
     whole: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        error = self.error.as_dict() if self.error is not None else None
+        return {"findings": [item.as_dict() for item in self.findings], "error": error, "whole": self.whole}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Seen:
+        """The one whose ``as_dict`` is ``data``."""
+        error = BlendexError.from_dict(data["error"]) if data["error"] is not None else None
+        return cls(tuple(SourceFinding.from_dict(item) for item in data["findings"]), error, data["whole"])
 
 
 class Knowledge(Protocol):

@@ -8,13 +8,20 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from blendex.blend.world import World
+from blendex.builds.submission import Submission
+from blendex.errors import BlendexError, Code
 from blendex.lint.engine import RULES
+from service.linting import Asked
+from service.lints import Lints
 from tests.service.conftest import Service
+from tests.support import corpus
 
 CONFIG = """\
 data:
@@ -161,3 +168,77 @@ def test_the_rules_that_refuse_a_build_are_few() -> None:
     assert {rule.id for rule in RULES.values() if rule.blend} == {
         "IDX010", "IDX011", "IDX012", "IDX013", "IDX014", "IDX017", "IDX023", "IDX024", "IDX027",
     }  # fmt: skip
+
+
+def asked_of(text: str) -> Asked:
+    return Asked(Submission(text=text.encode(), file="/posted/train.yaml", world=World(base="/posted")))
+
+
+class TestChildren:
+    """What a lint costs is the child's."""
+
+    def test_memory_and_time_end_the_child_and_nothing_else(self, idle: Service) -> None:
+        large = "".join(f"- {{type: nemo, manifest_filepath: /d/{number}.json}}\n" for number in range(40_000))
+        lints = Lints(idle.site, memory=120 * 2**20)
+        try:
+            with pytest.raises(BlendexError) as caught:
+                lints.run(asked_of(large), "main", "json")
+            assert caught.value.code is Code.BLEND_TOO_MANY_NODES
+            assert "120 MiB" in caught.value.message
+            assert "json" not in caught.value.message
+            again = lints.run(asked_of(CONFIG.replace("blend.yaml", "[]")), "main", "json")
+            assert "IDX005" in found(again), "the next one gets a child of its own"
+        finally:
+            lints.close()
+        hasty = Lints(idle.site, seconds=0.3)
+        try:
+            with pytest.raises(BlendexError) as caught:
+                hasty.run(asked_of(large), "main", "json")
+            assert "more than 0 seconds" in caught.value.message
+            assert caught.value.next_step
+        finally:
+            hasty.close()
+
+    def test_more_than_may_wait_are_told_so(self, idle: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("service.lints.WAIT_SECONDS", 0.05)
+        monkeypatch.setattr("service.lints.RUNNERS", 0)
+        lints = Lints(idle.site)
+        with pytest.raises(BlendexError) as caught:
+            lints.run(asked_of(CONFIG), "main", "json")
+        assert caught.value.code is Code.BUSY
+        lints.close()
+
+    def test_two_at_one_time(self, idle: Service) -> None:
+        lints = Lints(idle.site)
+        text = "".join(f"- {{type: nemo, manifest_filepath: /d/{number}.json}}\n" for number in range(200))
+        try:
+            with ThreadPoolExecutor(6) as pool:
+                answers = list(pool.map(lambda _: lints.run(asked_of(text), "main", "json"), range(6)))
+            assert [answer["reports"][0]["entries"] for answer in answers] == [200] * 6
+        finally:
+            lints.close()
+
+    def test_the_process_of_the_service_parses_nothing(self, idle: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        def never(*_: object) -> None:
+            raise AssertionError("parsed in the process of the service")
+
+        monkeypatch.setattr("yaml.parse", never)
+        monkeypatch.setattr("ast.parse", never)
+        launcher = ("launch.py", "import nemo_run\n")
+        answer = idle.http.post("/v1/lint", files={"config": ("t.yaml", CONFIG), "launcher": launcher})
+        assert answer.status_code == 200
+        assert answer.json()["reports"][0]["launcher"] == "launch.py"
+
+
+def test_what_builds_have_read_is_known(service: Service) -> None:
+    row = b'{"audio_filepath": "a.wav"}\n' * 60_000
+    manifest = service.data / "blank.json"
+    manifest.write_bytes(row + b"\n" + row)
+    corpus.wait_until_calm()
+    blend = f"- {{type: nemo, manifest_filepath: {manifest}}}\n"
+    before = service.http.post("/v1/lint", content=blend).json()["reports"][0]
+    assert any(item["rule"] == "IDX025" for item in before["unchecked"])
+    service.built(blend)
+    after = service.http.post("/v1/lint", content=blend).json()["reports"][0]
+    assert [item["value"] for item in after["findings"] if item["rule"] == "IDX025"] == ["1 × blank_line"]
+    assert not any(item["rule"] == "IDX025" for item in after["unchecked"])
