@@ -59,6 +59,11 @@ def linted(text: str = CONFIG, files: dict[str, str] | None = None, **options: A
     return migrate(text.encode(), "/cfg/train.yaml", World(base="/cfg"), ground, today=TODAY, **options)
 
 
+def told(migration: Migration, folder: str | None = None) -> str:
+    texts = {name: text.decode() for name, text in migration.report.files.items()}
+    return "\n".join(lines(migration.as_dict(), texts, relative_to=folder))
+
+
 def valid(log: dict[str, Any]) -> None:
     VALIDATOR.validate(json.loads(orjson.dumps(log)))
 
@@ -114,13 +119,13 @@ def test_json() -> None:
 
 
 def test_text_shows_the_line() -> None:
-    told = "\n".join(lines(linted(), relative_to="/cfg"))
-    assert "train.yaml:3:3: error IDX005" in told
-    assert "    3 |   shard_seed: randomized  # drawn\n          ^" in told
-    assert "not launch-ready: IDX001" in told
-    assert "not checked" in told
+    text = told(linted(), "/cfg")
+    assert "train.yaml:3:3: error IDX005" in text
+    assert "    3 |   shard_seed: randomized  # drawn\n          ^" in text
+    assert "not launch-ready: IDX001" in text
+    assert "not checked" in text
     hostile = linted('train_ds: {input_cfg: [{type: "a\\e[31m", x: 1}]}\n')
-    assert "\x1b" not in "\n".join(lines(hostile))
+    assert "\x1b" not in told(hostile)
 
 
 def test_the_folder(tmp_path: Path) -> None:
@@ -245,7 +250,7 @@ class TestExceptions:
         )
         migration = linted(text)
         assert migration.ready
-        assert "launch-ready, with 1 exceptions" in "\n".join(lines(migration))
+        assert "launch-ready, with 1 exceptions" in told(migration)
         assert "| IDX016 |" in outputs.folder(migration)["migration-report.md"]
 
 

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from blendex.blend.world import World
 from blendex.builds.submission import Submission
+from blendex.cli.app import app
 from blendex.errors import BlendexError, Code
 from blendex.lint.engine import RULES
 from service.linting import Asked
@@ -242,3 +244,61 @@ def test_what_builds_have_read_is_known(service: Service) -> None:
     after = service.http.post("/v1/lint", content=blend).json()["reports"][0]
     assert [item["value"] for item in after["findings"] if item["rule"] == "IDX025"] == ["1 × blank_line"]
     assert not any(item["rule"] == "IDX025" for item in after["unchecked"])
+
+
+class TestCommandLine:
+    """``blendex lint --server``."""
+
+    def run(self, *arguments: str, code: int) -> str:
+        result = CliRunner().invoke(app, ["lint", *arguments])
+        assert result.exit_code == code, result.output
+        return result.stdout if code < 2 else result.stderr
+
+    def test_a_service_lints_with_what_it_knows(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Here nothing is known: neither the sources' folder by this name, nor the catalog."""
+        row = b'{"audio_filepath": "a.wav"}\n' * 60_000
+        manifest = service.data / "elsewhere.json"
+        manifest.write_bytes(row + b"\n" + row)
+        corpus.wait_until_calm()
+        assert service.built(f"- {{type: nemo, manifest_filepath: {manifest}}}\n")["state"] == "ready"
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "conf").mkdir()
+        (tmp_path / "conf/train.yaml").write_text(CONFIG)
+        (tmp_path / "conf/blend.yaml").write_text(
+            "- {type: nemo, manifest_filepath: /as/the/job/sees/elsewhere.json}\n"
+        )
+        view = ("--view", f"/as/the/job/sees={service.data}")
+        (tmp_path / "job.sh").write_text(LAUNCHER)
+        there = (*view, "--server", service.url, "--launcher", "job.sh")
+
+        value = json.loads(self.run("conf/train.yaml", "--json", *there, code=1))
+        known = [item for item in value["reports"][0]["findings"] if item["rule"] == "IDX025"]
+        assert [item["value"] for item in known] == ["1 × blank_line"]
+        assert {"IDX005", "IDX038"} <= found(value)
+        here = json.loads(self.run("conf/train.yaml", "--json", *view, "--launcher", "job.sh", code=1))
+        assert here["reports"][0].keys() == value["reports"][0].keys()
+        assert "IDX025" in {item["rule"] for item in here["reports"][0]["unchecked"]}
+
+        text = self.run("conf/train.yaml", *there, code=1)
+        assert "conf/train.yaml:4:5: error IDX005" in text
+        assert "    4 |     shard_seed: randomized\n" in text, "lines of files that are here"
+        assert "conf/blend.yaml:1:3: error IDX025" in text
+        sarif = json.loads(self.run("conf/train.yaml", "conf/blend.yaml", "--sarif", *there, code=1))
+        assert len(sarif["runs"]) == 1
+        assert {"IDX005", "IDX025"} <= {item["ruleId"] for item in sarif["runs"][0]["results"]}
+        self.run("conf/train.yaml", "--out", "out", *there, code=1)
+        assert "# the seed" in (tmp_path / "out/train-resumable.yaml").read_text()
+        self.run("conf/train.yaml", "--fix", *there, code=1)
+        assert "shard_seed: 42" in (tmp_path / "conf/train.yaml").read_text()
+
+    def test_what_goes_wrong_has_a_next_step(self, idle: Service, tmp_path: Path) -> None:
+        config = tmp_path / "train.yaml"
+        config.write_text(CONFIG)
+        outside = self.run(str(config), "--server", idle.url, "--base-dir", str(tmp_path / "b"), code=2)
+        assert "--base-dir" in outside
+        base = ("--base-dir", str(tmp_path))
+        assert "does not answer" in self.run(str(config), "--server", "http://127.0.0.1:9", *base, code=2)
+        config.write_text("a: [")
+        assert "blend_syntax" in self.run(str(config), "--server", idle.url, *base, code=2)
