@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,15 @@ class Setting:
     def set(self, value: Any) -> Edit:
         """The edit that makes it ``value``."""
         return Edit(self.spot.place.document, (*self.spot.place.path, self.key), value)
+
+
+def once(settings: Iterable[Setting | None]) -> Iterator[Setting]:
+    """Each place that says something, or should, the first time that it comes: what many inherit is told once."""
+    seen: set[Pointer] = set()
+    for setting in settings:
+        if setting is not None and setting.pointer not in seen:
+            seen.add(setting.pointer)
+            yield setting
 
 
 def dotted(pointer: Pointer) -> str:

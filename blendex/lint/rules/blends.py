@@ -14,7 +14,7 @@ from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, OURS, Example, Hit, at, on, rule
 from blendex.lint.rules.examples import listing
-from blendex.lint.scopes import Entry, Scope, Section
+from blendex.lint.scopes import Entry, Scope, Section, once
 
 # Problems of discovery that rules of their own tell better.
 _TOLD = {Code.UNKNOWN_TYPE, Code.PATH_COMPRESSED, Code.PATH_UNSUPPORTED}
@@ -345,13 +345,9 @@ def collisions(context: Context) -> Iterator[Hit]:
 )  # fmt: skip
 def relative_blend(context: Context) -> Iterator[Hit]:
     """The blend of a config is named by a relative path."""
-    seen: set[Pointer] = set()
-    for part in context.training + context.evaluation:
-        setting = part.get("input_cfg")
+    for setting in once(part.get("input_cfg") for part in context.training + context.evaluation):
         value = setting.value
         if not isinstance(value, str) or value == "???" or value.startswith("/") or "://" in value:
             continue
-        if setting.pointer not in seen:
-            seen.add(setting.pointer)
-            yield at(setting, "Training looks for this blend in its working folder.", wanted="an absolute path",
-                     fix="Write an absolute path, or start training in the folder of the config.")  # fmt: skip
+        yield at(setting, "Training looks for this blend in its working folder.", wanted="an absolute path",
+                 fix="Write an absolute path, or start training in the folder of the config.")  # fmt: skip

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from blendex.lint import kinds
 from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
 from blendex.lint.rules.examples import GOOD, one_entry
-from blendex.lint.scopes import Entry, Setting
+from blendex.lint.scopes import Entry, Setting, once
 
 
 def _needs_index(entry: Entry) -> bool:
@@ -51,12 +50,10 @@ def extra_fields(context: Context) -> Iterator[Hit]:
 )
 def slice_length(context: Context) -> Iterator[Hit]:
     """``slice_length`` is set, on an entry or above it."""
-    seen: set[tuple[Any, ...]] = set()
     settings: list[Setting] = [part.get("slice_length") for part in context.training]
     settings += [entry.get("slice_length") for entry in context.entries if entry.training or entry.alone]
-    for setting in settings:
-        if setting.value is not None and setting.pointer not in seen:
-            seen.add(setting.pointer)
+    for setting in once(settings):
+        if setting.value is not None:
             yield at(setting, "Slices cannot be read by index.", fix="Make smaller shards, then drop slice_length.")
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
 from blendex.lint.rules.packs import in_pack, judged
-from blendex.lint.scopes import Entry, Setting
+from blendex.lint.scopes import Entry, Scope, Setting, once
 from blendex.storage.interface import Stat
 
 NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/raid", "/scratch", "/local", "/localscratch", "/mnt/local", "/nvme")  # noqa: S108
@@ -26,13 +25,8 @@ def _config(root: str, rest: str = "") -> str:
 
 def roots(context: Context) -> Iterator[Setting]:
     """Every written ``indexes_root``, once."""
-    seen: set[tuple[Any, ...]] = set()
-    settings = [part.get("indexes_root") for part in context.sections]
-    settings += [entry.get("indexes_root") for entry in context.entries]
-    for setting in settings:
-        if setting.written and setting.pointer not in seen:
-            seen.add(setting.pointer)
-            yield setting
+    scopes: list[Scope] = [*context.sections, *context.entries]
+    return (setting for setting in once(scope.get("indexes_root") for scope in scopes) if setting.written)
 
 
 def node_local(context: Context, path: str) -> bool | None:
@@ -118,13 +112,10 @@ def absolute(context: Context) -> Iterator[Hit]:
 )
 def null_root(context: Context) -> Iterator[Hit]:
     """An entry sets ``indexes_root`` to null."""
-    seen: set[tuple[Any, ...]] = set()
-    for entry in context.entries:
-        for scope in (entry, *entry.above):
-            own = scope.own("indexes_root")
-            if own is not None and own.known and own.value is None and own.pointer not in seen and not entry.classic:
-                seen.add(own.pointer)
-                yield at(own, "null takes the entry out of the mirror.", fix="Remove the key, or name a folder.")
+    scopes = (scope for entry in context.entries if not entry.classic for scope in (entry, *entry.above))
+    for own in once(scope.own("indexes_root") for scope in scopes):
+        if own.known and own.value is None:
+            yield at(own, "null takes the entry out of the mirror.", fix="Remove the key, or name a folder.")
 
 
 Found = tuple[Entry, str | None, list[str], list[tuple[str, str]]]

@@ -10,7 +10,7 @@ from blendex.errors import BlendexError, Code
 from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, Packed, at, needs, on, rule
-from blendex.lint.scopes import Entry, Setting
+from blendex.lint.scopes import Entry, Setting, once
 from blendex.storage.interface import Stat
 
 if TYPE_CHECKING:
@@ -160,13 +160,10 @@ def judged(context: Context) -> list[Judged]:
 )  # fmt: skip
 def open_files(context: Context) -> Iterator[Hit]:
     """Fewer than one."""
-    seen: set[tuple[Any, ...]] = set()
     scopes = [*context.sections, *context.entries]
-    for scope in scopes:
-        setting = scope.get("index_pack_max_open_files")
-        if setting.pointer in seen or not setting.written or not setting.known:
+    for setting in once(scope.get("index_pack_max_open_files") for scope in scopes):
+        if not setting.written or not setting.known:
             continue
-        seen.add(setting.pointer)
         value = setting.value
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             yield needs(setting, 32, "A pack could open no file.")
