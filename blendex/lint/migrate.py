@@ -220,34 +220,23 @@ def _document(context: Context, name: str) -> Document:
 
 
 def side_by_side(migration: Migration) -> dict[str, str]:
-    """The patched files as they stand in one folder: an ``input_cfg`` that led to a patched blend leads to the new one.
+    """All files of a config as they stand in one folder, patched or not: ``input_cfg`` leads to the one beside it.
 
     Returns:
-        Texts by file name, the config's first; the config is there also when nothing in it changed.
+        Texts by file name, the config's first.
     """
     context = migration.final
-    posted = context.walk.posted
     names = _names(context)
     extra: dict[Document, list[Edit]] = {}
-    changed = {document for document in names if document.name in migration.texts}
-    # A file that names a changed one changes too, up to the posted one.
-    grown = True
-    while grown:
-        grown = False
-        for pointer, place in context.walk.grafts.items():
-            if pointer[-1:] != ("input_cfg",) or place.path or place.document not in changed:
-                continue
+    for pointer, place in context.walk.grafts.items():
+        if pointer[-1:] == ("input_cfg",) and not place.path and place.document in names:
             above = context.place(pointer[:-1])
             edit = Edit(above.document, (*above.path, "input_cfg"), names[place.document])
-            if edit not in extra.setdefault(above.document, []):
-                extra[above.document].append(edit)
-                grown = grown or above.document not in changed
-                changed.add(above.document)
+            edits = extra.setdefault(above.document, [])
+            if edit not in edits:
+                edits.append(edit)
     patched = patch(context, (), extra)
-    return {
-        names[document]: patched.texts.get(document, context.atlas.marks(document).text)
-        for document in dict.fromkeys((posted, *changed))
-    }
+    return {names[document]: patched.texts.get(document, context.atlas.marks(document).text) for document in names}
 
 
 def _names(context: Context) -> dict[Document, str]:

@@ -257,7 +257,7 @@ def _diffs(migration: Migration, patched: dict[str, str]) -> Iterator[str]:
         yield "Nothing was patched."
         yield ""
     if len(patched) > 1:
-        yield "In this folder the config names the patched blend beside it."
+        yield "In this folder the config names the blends beside it; those that were not patched are as they were."
         yield ""
 
 

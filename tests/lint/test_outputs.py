@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -329,3 +330,78 @@ def test_a_mirror_that_was_built_here_tells_of_contents(blendex: Run, tmp_path: 
     (tmp_path / "a.json").write_bytes(row + row)
     changed = json.loads(blendex("blend.yaml", "--json", "--root", "root").stdout)["reports"][0]
     assert any(item["rule"] == "IDX025" for item in changed["unchecked"]), "what has changed is not known any more"
+
+
+def test_the_folder_is_whole_when_only_the_config_was_patched() -> None:
+    blend = "- {type: group, input_cfg: inner.yaml}  # kept\n"
+    inner = "- {type: nemo, manifest_filepath: /d/a.json}\n"
+    files = {"/cfg/blend.yaml": blend, "/cfg/inner.yaml": inner}
+    made = outputs.folder(linted(files=files))
+    assert list(made) == [
+        "migration-report.md", "train-resumable.yaml", "blend-resumable.yaml", "inner-resumable.yaml",
+        "pre-flight-checklist.md", "build-indexes-cmd.sh",
+    ]  # fmt: skip
+    assert made["blend-resumable.yaml"] == blend.replace("inner.yaml", '"inner-resumable.yaml"')
+    assert made["inner-resumable.yaml"] == inner
+    again = linted(made["train-resumable.yaml"], {f"/cfg/{name}": text for name, text in made.items()})
+    assert again.report.sources == 1
+    assert again.texts == {}
+
+
+CI = HERE.parent.parent / "examples/lint"
+
+
+def commands_of(name: str) -> list[str]:
+    """The lines of a pipeline that lint."""
+    value = yaml.safe_load((CI / name).read_text())
+    if "jobs" in value:
+        steps = [step["run"] for job in value["jobs"].values() for step in job["steps"] if "run" in step]
+    else:
+        steps = next(iter(value.values()))["script"]
+    return [line for line in steps if line.startswith("blendex lint")]
+
+
+@pytest.mark.parametrize("name", ["github-workflow.yml", "gitlab-ci.yml"])
+def test_the_pipelines_of_the_examples_do_what_they_say(name: str, tmp_path: Path) -> None:
+    """Each line as a shell of the pipeline runs it, in a repository of configs."""
+    for folder in ("conf", "launch", "bin"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "conf/train.yaml").write_text(CONFIG.replace("blend.yaml", str(tmp_path / "blend.yaml")))
+    (tmp_path / "blend.yaml").write_text("- {type: nemo, manifest_filepath: /d/a.json}\n")
+    (tmp_path / "launch/train.sbatch").write_text("#SBATCH --time=04:00:00\nsrun python train.py x=1\n")
+    (tmp_path / "facts.json").write_bytes((CI / "facts.json").read_bytes())
+    script = tmp_path / "bin/blendex"
+    script.write_text(f"#!{sys.executable}\nfrom blendex.cli import main\nmain()\n")
+    script.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    commands = commands_of(name)
+    settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True}
+    ran = [subprocess.run(["sh", "-ec", command], check=False, **settings) for command in commands]
+    assert [item.returncode for item in ran] == [0] * (len(ran) - 1) + [1], [item.stderr for item in ran]
+    assert b"IDX001" in ran[-1].stdout
+    if name.startswith("github"):
+        log = json.loads((tmp_path / "lint.sarif").read_text())
+        valid(log)
+        assert log["runs"][0]["results"]
+    else:
+        assert (tmp_path / "migration/train-resumable.yaml").exists()
+
+
+def test_the_hooks_of_pre_commit(tmp_path: Path) -> None:
+    """What pre-commit does with a hook of the language python: its entry, with the files that match behind it."""
+    hooks = yaml.safe_load((HERE.parent.parent / ".pre-commit-hooks.yaml").read_text())
+    named = yaml.safe_load((CI / "pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert {item["id"] for item in named} <= {item["id"] for item in hooks}
+    (tmp_path / "conf").mkdir()
+    config = tmp_path / "conf/train.yaml"
+    config.write_text("train_ds:\n  shard_seed: trng\n  input_cfg: [{type: txt, paths: /d/a}]\n")
+    (tmp_path / "facts.json").write_bytes((CI / "facts.json").read_bytes())
+    for hook in hooks:
+        files = [name for name in ("conf/train.yaml", "conf/notes.md", "src/a.py") if re.search(hook["files"], name)]
+        assert files == ["conf/train.yaml"]
+        arguments = next((item.get("args", []) for item in named if item["id"] == hook["id"]), [])
+        entry = [sys.executable, "-c", "from blendex.cli import main; main()", *hook["entry"].split()[1:]]
+        ran = subprocess.run([*entry, *arguments, *files], check=False, cwd=tmp_path, capture_output=True, text=True)
+        assert ran.returncode == 1, ran.stderr
+        assert "IDX016" in ran.stdout
+    assert "shard_seed: 42" in config.read_text(), "the second one has fixed"
