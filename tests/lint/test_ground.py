@@ -147,8 +147,9 @@ train_ds:|data:|validation_ds:|input_cfg:|indexed: true|datasets:|multi_config: 
 """.replace("\n", "|").split("|")  # fmt: skip
 OUTSIDE = [
     "{h}/secret.yaml", "../secret.yaml", "link.yaml", "/etc/passwd", "../../../../etc/passwd",
-    "{h}/allowed/../secret.yaml", "/proc/self/environ", "/dev/stdin", "file:///etc/passwd", "~/.ssh/id_rsa", "{h}", "/", "out", "out/secret.yaml",
-    "{h}/allowed/a.json", "a.json", "a_{{0..3}}.json", "${{root}}", "s3://b/x.json", "pipe:cat /etc/passwd",
+    "{h}/allowed/../secret.yaml", "/proc/self/environ", "/dev/stdin", "file:///etc/passwd", "~/.ssh/id_rsa", "{h}", "/",
+    "out", "out/secret.yaml", "{h}/allowed/a.json", "a.json", "a_{{0..3}}.json", "${{root}}",
+    "s3://b/x.json", "pipe:cat /etc/passwd",
 ]  # fmt: skip
 
 
