@@ -27,7 +27,7 @@ def _content(context: Context, jsonl: bool) -> Iterator[Hit]:
     weighs = _UNREADABLE if jsonl else _REFUSED
     entries = [(entry, sources) for entry in context.entries if (sources := _of(entry, jsonl))]
     everything = {source for _, sources in entries for source in sources}
-    seen = context.looks.content(context.entries)
+    seen = _seen(context)
     whole = sum(source in seen and seen[source].whole for source in everything)
     if whole < len(everything):
         kind = "JSON lines" if jsonl else "tars"
@@ -38,6 +38,13 @@ def _content(context: Context, jsonl: bool) -> Iterator[Hit]:
         bad = [(source, seen[source]) for source in sources if source in seen and _bad(seen[source], weighs)]
         if bad:
             yield _told(entry, bad, weighs, fatal=jsonl and entry.get("index_pack").value is not None)
+
+
+def _seen(context: Context) -> dict[Source, Seen]:
+    if "content" not in context.memory:
+        context.memory["content"] = context.looks.content(context.entries)
+    found: dict[Source, Seen] = context.memory["content"]
+    return found
 
 
 def _of(entry: Entry, jsonl: bool) -> list[Source]:
@@ -130,7 +137,7 @@ def content_of_tars(context: Context) -> Iterator[Hit]:
 def lazy_rows(context: Context) -> Iterator[Hit]:
     """Rows of an entry lack what lazy reading needs. Their text is looked at, never told."""
     entries = [entry for entry in context.entries if entry.native and (entry.training or entry.alone)]
-    context.looks.content(context.entries)
+    _seen(context)
     left = _MOST_MANIFESTS
     unseen = total = 0
     for entry in entries:

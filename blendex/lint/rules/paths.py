@@ -319,6 +319,8 @@ def names_of_lines(context: Context) -> Iterator[Hit]:
     """No suffix is .json or .jsonl."""
     for entry in context.entries:
         for source in entry.of_kind("jsonl"):
+            if source.path.endswith((".json", ".jsonl")):
+                continue  # nearly all of them, at a tenth of the time
             if not {".json", ".jsonl"} & set(PurePosixPath(source.path).suffixes):
                 yield on(
                     entry, f"{source.path[:200]} has neither .json nor .jsonl in its name.",
