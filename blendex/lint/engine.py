@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from blendex.lint.model import Finding, Report, Severity
 from blendex.lint.profile import MAIN, Profile
 from blendex.lint.rule import OURS, RULES, Example, Hit, rule
 from blendex.lint.scopes import DEFAULTS, dotted
-from blendex.lint.suppress import Baseline, Comment, apply, comments, wrong
+from blendex.lint.suppress import Baseline, Comment, apply, comments, wrong, wrong_listed
 
 __all__ = ["RULES", "examine", "lint"]
 
@@ -38,7 +38,7 @@ _SHOWN_SETTINGS = tuple(DEFAULTS)
     "IDX115",
     Severity.WARNING,
     title="Exceptions are spelt, reasoned and not over",
-    where="comments `# blendex: allow …`",
+    where="comments `# blendex: allow …`, items of a baseline",
     why="A finding that somebody lets stand needs a rule, a reason and, where it is fatal, a cost.",
     otherwise="The exception does not count.",
     source=OURS,
@@ -124,8 +124,8 @@ def examine(
                 break
             found.append(_finding(context, name, item.severity, hit))
     counting, refused = _comments(context, today)
-    found += refused
-    found = apply(found, counting, baseline, today)
+    listed = list(baseline)
+    found = apply([*found, *refused, *_listed(listed, today)], counting, listed, today)
     order = {document.name: number for number, document in enumerate(_documents(context))}
     found.sort(key=lambda one: (order.get(one.file, len(order)), one.line, one.column, one.rule, one.field))
     return context, _report(context, file, found)
@@ -175,6 +175,18 @@ def _comments(context: Context, today: datetime.date) -> tuple[dict[str, list[Co
                 )
             )  # fmt: skip
     return counting, refused
+
+
+def _listed(baseline: list[Baseline], today: datetime.date) -> Iterator[Finding]:
+    severities = {name: item.severity for name, item in RULES.items()}
+    for item in baseline:
+        why = wrong_listed(item, severities, today)
+        if why:
+            place = item.suppression
+            yield Finding(
+                "IDX115", Severity.WARNING, f"The exception does not count: {why}.", place.file, place.line, 1,
+                item.field, item.rule, "an exception that counts", "Correct the baseline, or remove the item.",
+            )  # fmt: skip
 
 
 def _report(context: Context, file: str, found: list[Finding]) -> Report:

@@ -238,6 +238,21 @@ class TestExceptions:
         report = lint(text, "/cfg/t.yaml", World(), Disk(), today=TODAY, baseline=baseline)
         assert ("IDX016" in [one.rule for one in report.exceptions]) is counts
 
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [({"until": "2026-05-31"}, "it ended on 2026-05-31"), ({"cost": ""}, "needs an expected cost"),
+         ({"rule": "IDX999"}, "there is no rule IDX999")],
+    )  # fmt: skip
+    def test_an_item_that_does_not_count_is_told(self, change: dict[str, str], why: str) -> None:
+        item = {"rule": "IDX016", "field": "train_ds.input_cfg[0].type", "reason": "small", "cost": "2 h"} | change
+        baseline = read_baseline(orjson.dumps({"allow": [item]}), "b.json")
+        text = self.FATAL.format("", "").encode()
+        report = lint(text, "/cfg/t.yaml", World(), Disk(), today=TODAY, baseline=baseline)
+        (told,) = [one for one in report.findings if one.rule == "IDX115"]
+        assert why in told.message
+        assert (told.file, told.line) == ("b.json", 1)
+        assert "IDX016" in [one.rule for one in report.blockers]
+
     @pytest.mark.parametrize("text", [b"", b"[]", b'{"allow": [1]}', b'{"allow": [{"rule": "IDX001", "field": "x"}]}'])
     def test_a_baseline_without_reasons_is_refused(self, text: bytes) -> None:
         with pytest.raises(BlendexError):
