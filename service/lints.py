@@ -11,6 +11,7 @@ from blendex.blend.model import Source
 from blendex.builds.site import Site
 from blendex.errors import BlendexError, Code
 from blendex.lint.knowledge import known_now
+from blendex.runtime.budget import read_budget
 from blendex.runtime.slots import Call, Runner, Slots
 from service.linting import Asked
 
@@ -22,6 +23,7 @@ WAIT_SECONDS = 15.0
 MOST_NODES = 500_000
 MOST_SOURCES = 200_000
 MEMORY = 1024 * 2**20
+LEAST_MEMORY = 256 * 2**20
 MOST_SECONDS = 60.0
 
 
@@ -30,7 +32,7 @@ class Lints:
 
     Args:
         site: root, roots and catalog.
-        memory: of one child, in bytes.
+        memory: of one child, in bytes; less where this process and its children may not use three times as much.
         seconds: that one lint may take.
     """
 
@@ -85,16 +87,22 @@ class Lints:
         return self._call(runner, arguments | {"known": known})[output]
 
     def _call(self, runner: Runner, arguments: dict[str, Any]) -> dict[str, Any]:
-        runner.start(Call("blendex.lint.child:run", arguments, self._memory, self._seconds))
+        memory = self._memory_now()
+        runner.start(Call("blendex.lint.child:run", arguments, memory, self._seconds))
         outcome = runner.outcomes.get()
         if outcome.error is not None:
             raise BlendexError.from_dict(outcome.error)
         if outcome.result is None:
-            raise self._died(outcome.cause)
+            raise self._died(outcome.cause, memory)
         return outcome.result
 
-    def _died(self, cause: str) -> BlendexError:
-        most = {"memory": f"{self._memory // 2**20:,} MiB of memory", "timeout": f"{self._seconds:.0f} seconds"}
+    def _memory_now(self) -> int:
+        """What all children can take at once without the container being killed for it."""
+        fair = max(LEAST_MEMORY, read_budget().left // (RUNNERS + 1))
+        return min(self._memory, fair)
+
+    def _died(self, cause: str, memory: int) -> BlendexError:
+        most = {"memory": f"{memory // 2**20:,} MiB of memory", "timeout": f"{self._seconds:.0f} seconds"}
         if cause in most:
             return BlendexError(
                 Code.BLEND_TOO_MANY_NODES,
