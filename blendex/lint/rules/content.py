@@ -18,6 +18,11 @@ from blendex.lint.scopes import Entry
 
 _UNREADABLE = frozenset(("blank_line", "blank_record", "bom", "nul_byte", "not_utf8", "not_an_object", "half_line"))
 _REFUSED = frozenset(name for name, item in FINDINGS.items() if item.severity is Weight.REFUSE)
+_BLANK = (
+    "A blank line is a record of upstream's index and fails when it is drawn, and upstream's packer refuses it; an index "
+    "by Blendex leaves it out.",
+    "Remove the blank lines, or write an exception where all indexes are by Blendex.",
+)
 # Of so many manifests at least the first row is looked at.
 _MOST_MANIFESTS = 2000
 
@@ -60,7 +65,9 @@ def _bad(seen: Seen, weighs: frozenset[str]) -> list[InSource]:
 def _told(entry: Entry, bad: list[tuple[Source, Seen]], weighs: frozenset[str], *, fatal: bool) -> Hit:
     (source, seen), more = bad[0], len(bad) - 1
     first = _bad(seen, weighs)[0]
-    if first.name in FINDINGS:
+    if first.name == "blank_line":
+        effect, remedy = _BLANK
+    elif first.name in FINDINGS:
         effect, remedy = FINDINGS[first.name].effect, FINDINGS[first.name].remedy
     else:
         assert seen.error is not None
@@ -68,7 +75,7 @@ def _told(entry: Entry, bad: list[tuple[Source, Seen]], weighs: frozenset[str], 
     others = f" So it is with {more:,} more of its sources." if more else ""
     return on(
         entry, f"{source.path[:200]}: {effect}{others}", value=f"{first.count:,} × {first.name}",
-        fix=remedy, severity=Severity.FATAL if fatal else None,
+        fix=remedy, severity=Severity.FATAL if fatal and first.name != "blank_line" else None,
     )  # fmt: skip
 
 
