@@ -19,8 +19,8 @@ from blendex.lint.scopes import Entry
 _UNREADABLE = frozenset(("blank_line", "blank_record", "bom", "nul_byte", "not_utf8", "not_an_object", "half_line"))
 _REFUSED = frozenset(name for name, item in FINDINGS.items() if item.severity is Weight.REFUSE)
 _BLANK = (
-    "A blank line is a record of upstream's index and fails when it is drawn, and upstream's packer refuses it; an index "
-    "by Blendex leaves it out.",
+    "A blank line is a record of upstream's index and fails when it is drawn, and upstream's packer refuses it; an "
+    "index by Blendex leaves it out.",
     "Remove the blank lines, or write an exception where all indexes are by Blendex.",
 )
 # Of so many manifests at least the first row is looked at.
