@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import orjson
 
 from blendex.blend.load import Limits
 from blendex.blend.world import World
-from blendex.cli.linted import Linted, one_run, output_of, read, there, together
+from blendex.cli.linted import Linted, more_than_json, one_run, read, there, together
 from blendex.errors import BlendexError, Code
 from blendex.lint import outputs
 from blendex.lint.facts import read_facts
@@ -82,21 +82,24 @@ def run(
             Code.BAD_REQUEST, f"--fail-on {fail_on!r} is unknown.", next_step=f"Say one of {', '.join(LEVELS)}."
         )
     here = _Here(launcher, facts, baseline, upstream, root)
-    # Everything stays in use until the end: looking for garbage would be a third of the time.
+    more = more_than_json(form, out)
+    # Of one config everything stays in use until its end: looking for garbage would be a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
         found: list[Linted] = []
         for path in files:
-            local = here.lint(path, world, fix=fix) if server is None or fix else None
+            if found:
+                gc.collect()  # what the one before has left
             if server is None:
-                assert local is not None
-                found.append(local)
-            else:
-                found.append(there(server, path, world, launcher, facts, baseline, upstream, output_of(form, out)))
+                found.append(here.lint(path, world, more, fix=fix))
+                continue
+            if fix:
+                here.lint(path, world, (), fix=True)
+            found.append(there(server, path, world, launcher, facts, baseline, upstream, more))
         if out is not None:
-            for item in found:
-                _write_folder(out if len(found) == 1 else out / Path(item.report["file"]).stem, item)
+            for folder, item in zip(_folders(out, [item.report["file"] for item in found]), found, strict=True):
+                _write_folder(folder, item)
         _show(found, form, fixed=fix)
         return FINDINGS if any(at_least(item.report, fail_on) for item in found) else 0
     finally:
@@ -122,7 +125,7 @@ class _Here:
             "knowledge": _knowledge(root, storage),
         }
 
-    def lint(self, path: Path, world: World, *, fix: bool) -> Linted:
+    def lint(self, path: Path, world: World, more: Sequence[str], *, fix: bool) -> Linted:
         """Lint one file; with ``fix``, patch it and lint what the patch leaves."""
         name = os.path.abspath(path)
         migration = migrate(read(path, "the config"), name, world, self._ground, **self._options)
@@ -131,9 +134,8 @@ class _Here:
                 _replace(file, text, keep_mark=migration.report.files[file].startswith(b"\xef\xbb\xbf"))
             migration = migrate(read(path, "the config"), name, world, self._ground, **self._options)
         texts = {file: text.decode("utf-8", "replace") for file, text in migration.report.files.items()}
-        return Linted(
-            answer([migration]), texts, sarif=lambda: sarif([migration]), folder=lambda: outputs.folder(migration)
-        )
+        log = sarif([migration]) if "sarif" in more else {}
+        return Linted(answer([migration]), texts, log, outputs.folder(migration) if "zip" in more else {})
 
 
 def _replace(file: str, text: str, *, keep_mark: bool) -> None:
@@ -153,9 +155,21 @@ def _replace(file: str, text: str, *, keep_mark: bool) -> None:
         raise
 
 
+def _folders(out: Path, files: list[str]) -> Iterator[Path]:
+    """A folder for each config: the one that was named for one alone, else one below it, no two alike."""
+    taken: set[str] = set()
+    for file in files:
+        stem, number = Path(file).stem, 2
+        name = stem
+        while name in taken:
+            name, number = f"{stem}-{number}", number + 1
+        taken.add(name)
+        yield out if len(files) == 1 else out / name
+
+
 def _write_folder(folder: Path, linted: Linted) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in linted.folder().items():
+    for name, text in linted.folder.items():
         path = folder / name
         path.write_text(text, encoding="utf-8", newline="")
         if name.endswith(".sh"):
@@ -164,9 +178,7 @@ def _write_folder(folder: Path, linted: Linted) -> None:
 
 def _show(found: list[Linted], form: str, *, fixed: bool) -> None:
     if form in ("json", "sarif"):
-        value = (
-            together([item.answer for item in found]) if form == "json" else one_run([item.sarif() for item in found])
-        )
+        value = together([item.answer for item in found]) if form == "json" else one_run([item.sarif for item in found])
         sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
         return
     for item in found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +28,14 @@ class Linted:
     Args:
         answer: JSON, as ``POST /v1/lint`` has it.
         texts: of its files, as far as they are here.
-        sarif: makes the SARIF.
-        folder: makes the files of the outputs folder.
+        sarif: the SARIF, when it was asked for.
+        folder: the files of the outputs folder, when they were asked for.
     """
 
     answer: dict[str, Any]
     texts: dict[str, str]
-    sarif: Callable[[], dict[str, Any]]
-    folder: Callable[[], dict[str, str]]
+    sarif: dict[str, Any]
+    folder: dict[str, str]
 
     @property
     def report(self) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def read(path: Path, what: str) -> bytes:
         ) from None
 
 
-def output_of(form: str, out: Path | None) -> tuple[str, ...]:
-    """What a service has to be asked for, besides the JSON."""
+def more_than_json(form: str, out: Path | None) -> tuple[str, ...]:
+    """What has to be made besides the JSON: ``sarif``, ``zip``."""
     return (*(("sarif",) if form == "sarif" else ()), *(("zip",) if out is not None else ()))
 
 
@@ -98,7 +98,7 @@ def there(
         facts: JSON.
         baseline: findings that may stand.
         upstream: the profile.
-        more: other outputs that will be wanted: ``sarif``, ``zip``.
+        more: other outputs that are wanted: ``sarif``, ``zip``.
 
     Raises:
         BlendexError: what the service answers; the config lies outside of the base.
@@ -120,7 +120,8 @@ def there(
         answer = orjson.loads(client.lint(parts, world, upstream, "json"))
         others = {name: client.lint(parts, world, upstream, name) for name in more}
     texts = {name: content.decode("utf-8", "replace") for name, content in ({file: text} | nested).items()}
-    return Linted(answer, texts, sarif=lambda: orjson.loads(others["sarif"]), folder=lambda: _unzipped(others["zip"]))
+    log = orjson.loads(others["sarif"]) if "sarif" in others else {}
+    return Linted(answer, texts, log, _unzipped(others["zip"]) if "zip" in others else {})
 
 
 def _below(world: World, file: str) -> str:

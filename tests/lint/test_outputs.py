@@ -363,6 +363,16 @@ def test_the_folder_is_whole_when_only_the_config_was_patched() -> None:
     assert again.texts == {}
 
 
+def test_two_configs_of_one_name_get_a_folder_each(blendex: Run, tmp_path: Path) -> None:
+    for folder, seed in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        text = f"train_ds:\n  seed: {seed}\n  input_cfg: [{{type: nemo, manifest_filepath: /d/a.json}}]\n"
+        (tmp_path / folder / "train.yaml").write_text(text)
+    blendex("a/train.yaml", "b/train.yaml", "--out", "out", code=1)
+    seeds = {path.parent.name: path.read_text()[12:19] for path in tmp_path.glob("out/*/train-resumable.yaml")}
+    assert seeds == {"train": "seed: 1", "train-2": "seed: 2"}
+
+
 CI = HERE.parent.parent / "examples/lint"
 
 
