@@ -83,8 +83,8 @@ The config, every nested blend, and the launcher are read as text; nothing is ru
 handed in is known. Of files it is asked whether sources, sidecars and packs are there and fit each other. What is
 *in* a source is known where a build has read it (`--root` names the mirrors whose catalog is asked). Other sources
 that are here are looked at, with an end of 256 files and 256 MiB: the first sources of every entry before the second
-ones, small ones whole, of larger manifests the first and the last MiB, of tars their headers. What was left out is
-listed.
+ones, small ones whole, of larger manifests the first and the last MiB, of tars their headers (a byte of a tar counts
+as an eighth). What was left out is listed.
 
 `--server URL` has a service do it: it sees the sources in its allowed roots, its catalog and its mirrors. Config and
 nested blends below the base folder travel with the request.
