@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from blendex.blend.index_path import index_of
@@ -14,6 +15,10 @@ from blendex.storage.interface import Stat
 
 if TYPE_CHECKING:
     from blendex.formats.packreader import PackReader
+
+# 160,000 sidecars one after another are three minutes at a millisecond for each.
+_THREADS = 16
+_BATCH = 64
 
 
 class Lookups:
@@ -88,6 +93,24 @@ class Lookups:
             if error.code in (Code.PACK_DAMAGED, Code.PACK_VERSION):
                 raise
             return None
+
+    def prepare(self, pairs: Sequence[tuple[str, Source]]) -> None:
+        """Look at many sidecars at one time: on a file server each look is a round trip or three.
+
+        Args:
+            pairs: as ``sidecar`` takes them, one by one.
+        """
+        self.stats([source.path for _, source in pairs])
+        if len(pairs) <= _BATCH:
+            return
+        batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(self._look, batches):
+                pass
+
+    def _look(self, pairs: Sequence[tuple[str, Source]]) -> None:
+        for path, source in pairs:
+            self.sidecar(path, source)
 
     def sidecar(self, path: str, source: Source) -> Sidecar | None:
         """What is wrong with the sidecar at ``path`` of a source; None where it cannot be looked at."""

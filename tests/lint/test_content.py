@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import tarfile
+import threading
 
 import orjson
 import pytest
 
+from blendex.blend.world import World
 from blendex.lint import looks
-from tests.lint.ground import rules, run
+from blendex.lint.engine import lint
+from blendex.lint.ground import Sidecar
+from blendex.storage.interface import Stat
+from tests.lint.ground import Disk, rules, run
 
 NATIVE = (
     "train_ds:\n  input_cfg:\n"
@@ -115,3 +120,30 @@ def test_indexes_of_every_kind_are_looked_for_where_they_lie() -> None:
     assert "IDX107" in rules(run(wds, files=files)[1])
     assert "IDX107" not in rules(run(wds, files=files | {"/i/w/a.tar.wds-v2.idx": bytes(8) + end})[1])
     assert "IDX107" in rules(run(wds, files=files | {"/i/w/a.tar.idx": bytes(8) + end})[1])
+
+
+class Meeting(Disk):
+    """A disk on which four threads that look at sidecars wait for each other."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(files)
+        self.barrier = threading.Barrier(4, timeout=20)
+        self.thread = threading.local()
+
+    def sidecar(self, address: str, source: Stat | None) -> Sidecar:
+        if not hasattr(self.thread, "met"):
+            self.thread.met = True
+            self.barrier.wait()
+        return super().sidecar(address, source)
+
+
+def test_many_sidecars_are_looked_at_at_one_time() -> None:
+    """Four batches are under way together, else the first would wait in vain."""
+    side = bytes(8) + len(GOOD).to_bytes(8, "little")
+    names = [f"/d/a_{number}.json" for number in range(256)]
+    files = dict.fromkeys(names, GOOD) | {f"/i{name}.idx": side for name in names[:-1]}
+    entry = "{type: nemo, manifest_filepath: '/d/a_{0..255}.json'}"
+    text = f"train_ds: {{indexed: true, indexes_root: /i, input_cfg: [{entry}]}}"
+    report = lint(text.encode(), "/cfg/t.yaml", World(), Meeting(files))
+    told = [item.message for item in report.findings if item.rule == "IDX107"]
+    assert told == ["1 of 256 sources have no index under /i, such as /d/a_255.json."]

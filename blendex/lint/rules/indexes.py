@@ -131,19 +131,23 @@ def sidecars(context: Context) -> list[Found]:
 
 def _look(context: Context) -> Iterator[Found]:
     looked = 0
-    # All at once: on a cluster each answer is a round trip, and many may be under way.
-    context.lookups.stats([source.path for entry in context.entries if _looked_for(entry) for source in entry.sources])
+    chosen: list[tuple[Entry, str | None]] = []
     for entry in context.entries:
         if not _looked_for(entry):
             continue
-        root = entry.get("indexes_root")
-        if not root.known or (root.value is not None and not isinstance(root.value, str)):
+        setting = entry.get("indexes_root")
+        root = setting.value
+        if not setting.known or not (root is None or isinstance(root, str)):
             continue
         looked += len(entry.sources)
         if looked > _MOST_LOOKED_AT:
-            context.unknown(f"the sidecars of entries after {entry.name}", "a build, which verifies all of them")
-            return
-        yield _entry(context, entry, root.value)
+            context.unknown(f"the sidecars of {entry.name} and after it", "a build, which verifies all of them")
+            break
+        chosen.append((entry, root))
+    places = ((context.lookups.index_of(source, base), source) for entry, base in chosen for source in entry.sources)
+    context.lookups.prepare([(place, source) for place, source in places if place is not None])
+    for entry, base in chosen:
+        yield _entry(context, entry, base)
 
 
 def _looked_for(entry: Entry) -> bool:
