@@ -108,7 +108,7 @@ class Looks:
             try:
                 with self._ground.open(address) as opened:
                     self._add_rows(source, opened, min(END_BYTES // 4, opened.size), 1)
-            except BlendexError:
+            except (BlendexError, OSError):
                 return None
         rows = self._rows.get(source)
         return rows if rows is not None and rows.seen else None
@@ -127,6 +127,8 @@ class Looks:
         try:
             with self._ground.open(address) as opened:
                 return self._lines(source, opened) if source.kind == "jsonl" else self._tar(source, opened)
+        except OSError:
+            return None  # the file server failed, not the file
         except BlendexError as error:
             return None if error.code in _NOT_CONTENT else Seen((), error, True)
 

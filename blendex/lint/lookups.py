@@ -126,7 +126,7 @@ class Lookups:
         try:
             whole = stat if isinstance(stat, Stat) else None
             found = self._ground.sidecar(address, whole) if address is not None else None
-        except BlendexError:
+        except (BlendexError, OSError):  # a file server that fails tells nothing of the index
             found = None
         self._sidecars[key] = found
         return found

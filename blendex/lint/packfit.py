@@ -37,6 +37,9 @@ def judge(context: Context, users: dict[str, list[Entry]]) -> Iterator[Judged]:
                     (entry, "its layout hash is not that of its content", "") if odd else _held(context, pack, entry)
                     for entry in entries
                 ]
+        except OSError:
+            context.unknown(f"whether the pack {path[:200]} fits its entries", "a file server that answers")
+            continue
         except BlendexError as error:
             found = [(entry, error.message, "") for entry in entries]
         yield from found

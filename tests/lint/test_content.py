@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import tarfile
 import threading
@@ -10,10 +11,11 @@ import orjson
 import pytest
 
 from blendex.blend.world import World
+from blendex.formats.packreader import PackReader
 from blendex.lint import looks
 from blendex.lint.engine import lint
 from blendex.lint.ground import Sidecar
-from blendex.storage.interface import Stat
+from blendex.storage.interface import Opened, Stat
 from tests.lint.ground import Disk, rules, run
 
 NATIVE = (
@@ -147,3 +149,25 @@ def test_many_sidecars_are_looked_at_at_one_time() -> None:
     report = lint(text.encode(), "/cfg/t.yaml", World(), Meeting(files))
     told = [item.message for item in report.findings if item.rule == "IDX107"]
     assert told == ["1 of 256 sources have no index under /i, such as /d/a_255.json."]
+
+
+class Failing(Disk):
+    """A disk whose file server fails in the middle of a read."""
+
+    def open(self, address: str) -> Opened:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def sidecar(self, address: str, source: Stat | None) -> Sidecar:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def pack(self, address: str) -> PackReader:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_file_server_that_fails_leaves_things_unchecked() -> None:
+    text = (NATIVE % (0, 0)).replace("train_ds:\n", "train_ds:\n  indexed: true\n  indexes_root: /i\n")
+    packed = text + "  - {type: nemo, manifest_filepath: /d/manifest_0.json, index_pack: /p/a.idxpack}\n"
+    files = {"/d/manifest_0.json": GOOD, "/d/audio_0.tar": archive("a.wav"), "/p/a.idxpack": b"x"}
+    report = lint(packed.encode(), "/cfg/t.yaml", World(), Failing(files))
+    assert {"IDX025", "IDX026", "IDX028", "IDX032", "IDX055"} <= {item.rule for item in report.unchecked}
+    assert not {"IDX025", "IDX026", "IDX032", "IDX055", "IDX107"} & {item.rule for item in report.findings}
