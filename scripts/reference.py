@@ -77,6 +77,18 @@ what it takes.
 Only what says so has a patch: `--fix` writes it into the file, and leaves comments, order, anchors and quotes as they
 are. A patch that would reach further than the field it names is left out, and said.
 
+## What is looked at
+
+The config, every nested blend, and the launcher are read as text; nothing is run, and of the environment only what is
+handed in is known. Of files it is asked whether sources, sidecars and packs are there and fit each other. What is
+*in* a source is known where a build has read it (`--root` names the mirrors whose catalog is asked). Other sources
+that are here are looked at, with an end of 256 files and 256 MiB: the first sources of every entry before the second
+ones, small ones whole, of larger manifests the first and the last MiB, of tars their headers (a byte of a tar counts
+as an eighth). What was left out is listed.
+
+`--server URL` has a service do it: it sees the sources in its allowed roots, its catalog and its mirrors. Config and
+nested blends below the base folder travel with the request.
+
 ## Exit status
 
 | status | meaning |
@@ -135,6 +147,11 @@ def _rule(item: Rule) -> list[str]:
     lines.append("\nBreaks it:\n")
     lines.append(f"```yaml\n{example.bad.rstrip()}\n```")
     beside = [f"Beside it: {', '.join(f'`{path}`' for path in example.nested)}."] if example.nested else []
+    beside += [
+        f"The pack `{path}` holds the {held.role} `{held.spec}`."
+        for path, collections in example.packs.items()
+        for held in collections
+    ]
     if example.launcher:
         beside.append(f"```sh\n{example.launcher.rstrip()}\n```")
     if example.facts is not None:

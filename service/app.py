@@ -16,6 +16,7 @@ from service.api.v1 import builds, lint, mirrors, names, workers
 from service.edge import Edge
 from service.house import House
 from service.limits import BodyLimit
+from service.lints import Lints
 from service.previews import Previews
 from service.watch import MOST_WAITERS, Watch
 
@@ -37,12 +38,13 @@ def create_app(
         alive: whether the claim loop runs; asked by ``/readyz``.
         most_waiters: requests that may wait for a build at one time.
     """
-    house = House(site, Previews(site, previews), wake, alive, Resolver(site), Watch(site, most_waiters))
+    house = House(site, Previews(site, previews), wake, alive, Resolver(site), Watch(site, most_waiters), Lints(site))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await house.watch.close()
+        house.lints.close()
 
     app = FastAPI(
         title="Blendex",

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
+from service.lints import Lints
 from service.previews import Previews
 from service.watch import Watch
 
@@ -25,6 +26,7 @@ class House:
     alive: Callable[[], bool]
     resolver: Resolver
     watch: Watch
+    lints: Lints
 
 
 def get_house(request: Request) -> House:

@@ -1,9 +1,8 @@
-"""Lint what was posted: the parts of a request become the arguments of the linter, and nothing of this process does."""
+"""What is posted to be linted, and what a build is refused for."""
 
 from __future__ import annotations
 
 import posixpath
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +11,8 @@ from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 from blendex.lint.engine import examine
-from blendex.lint.facts import read_facts
-from blendex.lint.ground import Disk, Nowhere
-from blendex.lint.knowledge import CatalogKnowledge
-from blendex.lint.launcher import read_launcher
-from blendex.lint.migrate import Migration, migrate
+from blendex.lint.ground import Nowhere
 from blendex.lint.model import Report, Severity
-from blendex.lint.profile import profile
-from blendex.lint.suppress import read_baseline
 from blendex.storage.local import LocalStorage
 from blendex.units.plan import FolderReader
 from service.bodies import NOWHERE, POSTED, read_submission
@@ -27,10 +20,6 @@ from service.multipart import parts
 from service.query import Options
 
 MULTIPART = "multipart/form-data"
-# What this process holds for one lint is about 20 kB for an entry; a training config has far fewer.
-MOST_NODES = 500_000
-MOST_SOURCES = 200_000
-_SLOTS = threading.BoundedSemaphore(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,39 +83,6 @@ def _plain(file: str) -> str:
             "Send curl -F 'blend=@a.yaml;filename=a.yaml'.",
         )
     return name
-
-
-def _limits(site: Site) -> Limits:
-    most = min(MOST_SOURCES, site.settings.max_sources)
-    return Limits(nodes=MOST_NODES, paths=most, pattern=most)
-
-
-def lint(site: Site, asked: Asked, upstream: str) -> Migration:
-    """Lint and patch; at most two at one time.
-
-    Raises:
-        BlendexError: something that came cannot be read; busy.
-    """
-    limits = _limits(site)
-    submission = asked.submission
-    sources = LocalStorage(site.roots)
-    # Mirrors are ours: whether one has an index may be asked of whoever may ask for its path.
-    seen = LocalStorage((*site.roots, posixpath.join(str(site.root.path), "mirrors")))
-    ground = Disk(seen, FolderReader(sources, submission.nested, limits.bytes))
-    options: dict[str, Any] = {
-        "profile": profile(upstream),
-        "facts": read_facts(asked.facts) if asked.facts is not None else None,
-        "launcher": read_launcher(asked.launcher[1], asked.launcher[0]) if asked.launcher is not None else None,
-        "baseline": read_baseline(asked.baseline, "baseline") if asked.baseline is not None else [],
-        "knowledge": CatalogKnowledge(site.work, sources),
-        "limits": limits,
-    }
-    if not _SLOTS.acquire(blocking=False):
-        raise BlendexError(Code.BUSY, "two configs are being linted.", next_step="Ask again in a few seconds.")
-    try:
-        return migrate(submission.text, submission.file, submission.world, ground, **options)
-    finally:
-        _SLOTS.release()
 
 
 def check_blend(site: Site, submission: Submission) -> Report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blendex.blend.collections import packing
 from blendex.blend.entries import Entry, weight_of
-from blendex.blend.load import Limits, Reader
+from blendex.blend.load import Limits, Node, Reader
 from blendex.blend.model import Dataset, Derivation, Discovery, Leaf, Pointer, Problem, Source
 from blendex.blend.sources import Finder, Found
 from blendex.blend.walk import Walk
@@ -61,10 +61,18 @@ def discover(text: bytes, file: str, world: World, reader: Reader, limits: Limit
 
 
 def explore(
-    text: bytes, file: str, world: World, reader: Reader, limits: Limits | None = None
+    text: bytes,
+    file: str,
+    world: World,
+    reader: Reader,
+    limits: Limits | None = None,
+    trees: dict[bytes, Node] | None = None,
 ) -> tuple[Walk, Discovery]:
-    """As ``discover``, with the walk that found it: who judges a config wants its settings and places too."""
-    walk = Walk(text, file, world, reader, limits or Limits())
+    """As ``discover``, with the walk that found it: who judges a config wants its settings and places too.
+
+    Who asks several times about nearly the same texts hands in one ``trees`` each time.
+    """
+    walk = Walk(text, file, world, reader, limits or Limits(), trees)
     finder = Finder(walk)
     walk.on_leaf = finder
     walk.run()

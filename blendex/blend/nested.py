@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 
 from blendex.blend.interpolate import Document
-from blendex.blend.load import Limits, MapNode, Reader, SeqNode, parse
+from blendex.blend.load import Limits, MapNode, Node, Reader, SeqNode, parse
 from blendex.blend.world import World, has_scheme
 from blendex.errors import BlendexError, Code
 
@@ -15,21 +15,31 @@ class Files:
 
     Args:
         text: the posted YAML.
-        file: its name; when absolute, relative ``input_cfg`` are looked for beside it, else below
-        ``world.base``. world: what the submission brought along.
+        file: its name; when absolute, relative ``input_cfg`` are looked for beside it, else below ``world.base``.
+        world: what the submission brought along.
         reader: how nested files are read.
         limits: what the blend may ask for.
+        trees: of texts that were parsed before, within the same limits; filled here. Nobody changes a tree.
 
     Raises:
         BlendexError: the posted text cannot be read.
     """
 
-    def __init__(self, text: bytes, file: str, world: World, reader: Reader, limits: Limits) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        file: str,
+        world: World,
+        reader: Reader,
+        limits: Limits,
+        trees: dict[bytes, Node] | None = None,
+    ) -> None:
         self.world = world
         self.reader = reader
         self.limits = limits
         self.texts: dict[str, bytes] = {}
         self._nodes = 0
+        self._trees = {} if trees is None else trees
         self._known: dict[str, Document] = {}
         self._bytes: dict[Document, bytes] = {}
         folder = posixpath.dirname(file) if file.startswith("/") else world.base
@@ -91,7 +101,8 @@ class Files:
         return self._known[address]
 
     def _tree(self, text: bytes, name: str) -> MapNode | SeqNode:
-        root = parse(text, name, self.limits)
+        root = self._trees[text] if text in self._trees else parse(text, name, self.limits)
+        self._trees[text] = root
         if not isinstance(root, MapNode | SeqNode):
             raise BlendexError(
                 Code.BLEND_SHAPE,

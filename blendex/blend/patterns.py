@@ -16,6 +16,7 @@ from blendex.errors import BlendexError, Code
 
 _OPENING = ("(", "[", "<", "_OP_")
 _CLOSING = (")", "]", ">", "_CL_")
+_MARK = re.compile(r"[()\[\]<>{}]|_OP_|_CL_")
 _LETTERS = ascii_uppercase + ascii_lowercase
 _INTEGERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?$")
 _CHARACTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?$")
@@ -72,6 +73,8 @@ def expand(spec: str, limit: int) -> list[str]:
     Raises:
         BlendexError: PATTERN_UNBALANCED, PATTERN_TOO_MANY naming the count.
     """
+    if limit > 0 and len(spec) <= _MAX_CHARACTERS and _MARK.search(spec) is None:
+        return [spec]  # most paths are no pattern
     chain = _parse(spec)
     total, characters = _measure(chain)
     if total > limit:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from blendex.blend import checks
 from blendex.blend.entries import (
     Entry,
     Head,
@@ -19,17 +20,14 @@ from blendex.blend.entries import (
     no_mapping,
     slug,
     unknown_type,
-    weight_of,
 )
+from blendex.blend.extent import Extent
 from blendex.blend.interpolate import Document, Place, Resolver, interpolated
-from blendex.blend.load import Limits, MapNode, Reader, SeqNode
+from blendex.blend.load import Limits, MapNode, Node, Reader, SeqNode
 from blendex.blend.model import Pointer, Problem
 from blendex.blend.nested import Files
-from blendex.blend.remarks import remarks
 from blendex.blend.types import (
-    BUILDER_FORGETS,
     DATA_KEYS,
-    OVERRIDES,
     TYPES,
     TypeSpec,
     misspelt_keys,
@@ -52,6 +50,7 @@ class Walk:
         world: what the submission brought along.
         reader: how nested files are read.
         limits: what the blend may ask for.
+        trees: of texts that were parsed before, within the same limits.
 
     Attributes:
         on_leaf: called once for each leaf that was understood, in document order.
@@ -63,7 +62,15 @@ class Walk:
         BlendexError: the posted text cannot be read at all.
     """
 
-    def __init__(self, text: bytes, file: str, world: World, reader: Reader, limits: Limits) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        file: str,
+        world: World,
+        reader: Reader,
+        limits: Limits,
+        trees: dict[bytes, Node] | None = None,
+    ) -> None:
         self.world = world
         self.reader = reader
         self.limits = limits
@@ -75,16 +82,16 @@ class Walk:
         self.grafts: dict[Pointer, Place] = {}
         self.overridden: list[Pointer] = []
         self.definitions: list[Pointer] = []
-        self.files = Files(text, file, world, reader, limits)
+        self.files = Files(text, file, world, reader, limits, trees)
         self.posted = self.files.posted
         self._active: list[Place] = []
         self._loose: list[tuple[MapNode, Spot]] = []
         self._seen: set[int] = set()
         self._names: set[str] = set()
         self._met = 0
-        self._sizes: dict[tuple[Document, Pointer], int] = {}
         self._inherited: dict[Pointer, dict[Any, Spot]] = {}
         self.resolver = Resolver(world, self.posted)
+        self._extent = Extent(self.resolver, self.files, limits)
 
     def run(self) -> Walk:
         """Walk; returns itself, filled."""
@@ -154,7 +161,7 @@ class Walk:
             return
         classic = [key for key in _CLASSIC if data and node.get(key) is not None]
         if node.get("input_cfg") is not None:
-            self._ignored(classic, "input_cfg is set beside it", spot, node)
+            self.ignored(classic, "input_cfg is set beside it", spot, node)
             self._children(node, spot, None)
         elif classic:
             self._classic(node, classic, spot)
@@ -240,13 +247,14 @@ class Walk:
             name = "nemo_tarred" if "tarred_audio_filepaths" in given else "nemo"
         spec = TYPES[name]
         unread = [key for key in given if key not in spec.known]
-        self._ignored(unread, f"{given[0]} is set beside it", spot, node)
+        self.ignored(unread, f"{given[0]} is set beside it", spot, node)
         entry = Entry(spot, node, name, spec, node.line, self._dataset(node, name, spot))
         entry.classic = True
         entry.inherited = self._inherited.get(spot.pointer, {})
         self._leaf(entry)
 
-    def _ignored(self, keys: list[str], why: str, spot: Spot, node: MapNode) -> None:
+    def ignored(self, keys: list[str], why: str, spot: Spot, node: MapNode) -> None:
+        """Record keys that name data and are passed over."""
         for key in keys:
             self.warn(
                 Code.UNKNOWN_KEY,
@@ -359,12 +367,12 @@ class Walk:
             return
         if dataset is None:
             dataset = self._dataset(node, name, spot)
-        self._remarks(node, spot, name)
+        checks.odd(self, node, spot, name)
         if not spec.children or (spec.keys and node.get("input_cfg") is None):
             self._leaf(Entry(spot, node, name, spec, node.line, dataset))
             return
         if spec.keys:
-            self._ignored(spec.ignored(node), "input_cfg is set beside it", spot, node)
+            self.ignored(spec.ignored(node), "input_cfg is set beside it", spot, node)
             self._children(node, spot, dataset)
             return
         slips = misspelt_keys(spec, node)
@@ -372,7 +380,7 @@ class Walk:
             self._failed(misspelt(name, *next(iter(slips.items()))), node, spot, dataset, node.line)
             return
         unread = [key for key in node if key in DATA_KEYS and key not in spec.known]
-        self._ignored(unread, "a group reads only input_cfg", spot, node)
+        self.ignored(unread, "a group reads only input_cfg", spot, node)
         self._children(node, spot, dataset)
 
     def _type(self, node: MapNode, place: Place) -> tuple[str, TypeSpec]:
@@ -392,63 +400,9 @@ class Walk:
         assert entry.spec is not None
         self._budget()
         self.leaves.append(entry)
-        self._check_keys(entry, entry.node, entry.spec)
+        checks.keys(self, entry, entry.node, entry.spec)
         if self.on_leaf is not None:
             self.on_leaf(entry)
-
-    def _check_keys(self, entry: Entry, node: MapNode, spec: TypeSpec) -> None:
-        slips = misspelt_keys(spec, node)
-        for wrong, right in slips.items():
-            error = misspelt(entry.type, wrong, right)
-            line = node.lines[wrong]
-            self.problem(error.code, error.message, entry.spot, line, error.next_step)
-        for group in spec.required:
-            if any(node.get(key) is not None for key in group) or set(group) & set(slips.values()):
-                continue
-            others = sorted(str(key)[:80] for key in node if key != "type")
-            self.problem(
-                Code.MISSING_KEY,
-                f"{entry.type} needs {' or '.join(group)}; the entry has {', '.join(others) or 'nothing'}.",
-                entry.spot,
-                entry.line,
-                f"Set {' or '.join(group)}.",
-            )
-        unread = [key for key in node if key in DATA_KEYS and key not in spec.known and not entry.classic]
-        self._ignored(unread, f"{entry.type} does not read it", entry.spot, node)
-        if not entry.classic:
-            for key in spec.ignored(node):
-                self._ignored([key], f"{min(spec.opened(node))} is set beside it", entry.spot, node)
-        for error, key, refused in remarks(self.resolver, entry):
-            tell = self.problem if refused else self.warn
-            tell(error.code, error.message, entry.spot, node.lines.get(key, entry.line), error.next_step)
-
-    def _remarks(self, node: MapNode, spot: Spot, name: str) -> None:
-        if name in BUILDER_FORGETS:
-            self.warn(
-                Code.UNKNOWN_TYPE,
-                f"NeMo's builder of indexes passes over {name}, which training reads by an index; it is built here.",
-                spot,
-                node.line,
-                "Nothing to do.",
-            )
-        set_here = [key for key in OVERRIDES if key in node]
-        if set_here:
-            self.overridden.append(spot.pointer)
-            self.warn(
-                Code.UNKNOWN_KEY,
-                f"The entry sets {', '.join(set_here)}; the ready blend sets its own.",
-                spot,
-                node.lines[set_here[0]],
-                "Nothing to do; the difference is shown.",
-            )
-        if "weight" in node and weight_of(self.resolver, node, spot.place) is None:
-            self.warn(
-                Code.BAD_VALUE,
-                "The weight is not a finite number of at least 0; training refuses or misreads it.",
-                spot,
-                node.lines["weight"],
-                "Write the weight as a plain number.",
-            )
 
     def _failed(
         self,
@@ -478,53 +432,8 @@ class Walk:
 
     def _measure(self, value: MapNode | SeqNode, place: Place) -> None:
         """Refuse what multiplies by inclusion before walking it: each list is counted once, however often it comes."""
-        if self._met + self._size(value, place, 0) > self.limits.nodes // 5:
+        if self._met + self._extent.of(value, place) > self.limits.nodes // 5:
             raise self._too_many()
-
-    def _size(self, value: Any, place: Place, depth: int) -> int:
-        """How many entries lie below a list of entries, or below a mapping that holds one."""
-        key = (place.document, place.path)
-        known = self._sizes.get(key)
-        if known is not None:
-            return known
-        self._sizes[key] = 1  # a circle: the walk names it
-        if isinstance(value, MapNode):
-            size = self._size_of_entry(value, place, depth)
-        else:
-            size = 0
-            for index, raw in enumerate(value):
-                size += self._size_of_item(raw, place, index, depth)
-                if size > self.limits.nodes:
-                    break
-        self._sizes[key] = size
-        return size
-
-    def _size_of_item(self, raw: Any, place: Place, index: int, depth: int) -> int:
-        if isinstance(raw, str):
-            try:
-                found = self.resolver.resolve(raw, place, index)
-            except BlendexError:
-                return 1
-            if found.place is None or not isinstance(found.value, MapNode):
-                return 1
-            return 1 + self._size_of_entry(found.value, found.place, depth)
-        return 1 + (self._size_of_entry(raw, place.child(index), depth) if isinstance(raw, MapNode) else 0)
-
-    def _size_of_entry(self, node: MapNode, place: Place, depth: int) -> int:
-        inner = node.get("input_cfg")
-        if inner is None or depth > self.limits.depth:
-            return 0
-        try:
-            found = self.resolver.resolve(inner, place, "input_cfg")
-            value, at = found.value, found.place
-            if isinstance(value, str) and value != "???":
-                document, _ = self.files.open(value, place.document)
-                value, at = document.root, Place(document)
-        except BlendexError:
-            return 0  # told when the walk comes there
-        if at is None or not isinstance(value, MapNode | SeqNode):
-            return 0
-        return self._size(value, at, depth + 1)
 
     def _too_deep(self) -> BlendexError:
         return BlendexError(

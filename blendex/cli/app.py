@@ -178,6 +178,9 @@ def lint(
     env: Env = None,
     view: View = None,
     root: RootDir = None,
+    server: Annotated[
+        str | None, typer.Option(help="Have a service lint, with what it knows: sources, catalog, mirrors.")
+    ] = None,
 ) -> None:
     """Say what keeps a training config from resuming exactly, and patch what is safe to patch.
 
@@ -202,6 +205,7 @@ def lint(
             form="json" if json else "sarif" if sarif else "text",
             out=out,
             root=root,
+            server=server,
         )
     except BlendexError as error:
         output.error(error)

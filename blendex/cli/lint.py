@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +14,22 @@ import orjson
 
 from blendex.blend.load import Limits
 from blendex.blend.world import World
+from blendex.cli.linted import Linted, more_than_json, one_run, read, there, together
 from blendex.errors import BlendexError, Code
 from blendex.lint import outputs
-from blendex.lint.facts import Facts, read_facts
+from blendex.lint.facts import read_facts
 from blendex.lint.ground import Disk, Knowledge
-from blendex.lint.launcher import Launcher, read_launcher
-from blendex.lint.migrate import Migration, answer, migrate
+from blendex.lint.launcher import read_launcher
+from blendex.lint.migrate import answer, migrate
 from blendex.lint.profile import profile
 from blendex.lint.sarif import sarif
-from blendex.lint.suppress import Baseline, read_baseline
+from blendex.lint.suppress import read_baseline
 from blendex.lint.text import at_least, lines
 from blendex.storage.local import LocalStorage
 from blendex.units.plan import FolderReader
 
 FINDINGS, UNUSABLE = 1, 2
 LEVELS = ("fatal", "error", "warning", "note", "never")
-
-
-def _bytes(path: Path, what: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BlendexError(
-            Code.NESTED_MISSING,
-            f"{what} cannot be read ({error.strerror}).",
-            file=str(path),
-            next_step="Check the path.",
-        ) from None
 
 
 def _knowledge(root: Path | None, storage: LocalStorage) -> Knowledge | None:
@@ -67,6 +56,7 @@ def run(
     form: str = "text",
     out: Path | None = None,
     root: Path | None = None,
+    server: str | None = None,
 ) -> int:
     """Lint files; the exit status.
 
@@ -82,6 +72,7 @@ def run(
         form: text, json, or sarif.
         out: a folder for report, patched files, checklist and command.
         root: of mirrors, whose catalog knows contents.
+        server: a service that lints instead, with what it knows; what is to be fixed is fixed here first.
 
     Raises:
         BlendexError: a file or an option cannot be used.
@@ -90,43 +81,61 @@ def run(
         raise BlendexError(
             Code.BAD_REQUEST, f"--fail-on {fail_on!r} is unknown.", next_step=f"Say one of {', '.join(LEVELS)}."
         )
-    storage = LocalStorage(("/",))
-    script: Launcher | None = read_launcher(_bytes(launcher, "the launcher"), str(launcher)) if launcher else None
-    given: Facts | None = read_facts(_bytes(facts, "the facts")) if facts else None
-    listed: list[Baseline] = read_baseline(_bytes(baseline, "the baseline"), str(baseline)) if baseline else []
-    limits = Limits()
-    ground = Disk(storage, FolderReader(storage, {}, limits.bytes))
-    options: dict[str, Any] = {
-        "profile": profile(upstream), "facts": given, "launcher": script, "baseline": listed, "limits": limits,
-        "knowledge": _knowledge(root, storage),
-    }  # fmt: skip
-    found = _all(files, world, ground, options, fix=fix)
-    if out is not None:
-        for migration in found:
-            _write_folder(out if len(found) == 1 else out / Path(migration.report.file).stem, migration)
-    _show(found, form, fixed=fix)
-    return FINDINGS if any(at_least(item.report, fail_on) for item in found) else 0
-
-
-def _all(files: Iterable[Path], world: World, ground: Disk, options: dict[str, Any], *, fix: bool) -> list[Migration]:
-    # Everything stays in use until the end: looking for garbage would be a third of the time.
+    here = _Here(launcher, facts, baseline, upstream, root)
+    more = more_than_json(form, out)
+    # Of one config everything stays in use until its end: looking for garbage would be a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return [_one(path, world, ground, options, fix=fix) for path in files]
+        found: list[Linted] = []
+        for path in files:
+            if found:
+                gc.collect()  # what the one before has left
+            if server is None:
+                found.append(here.lint(path, world, more, fix=fix))
+                continue
+            if fix:
+                here.lint(path, world, (), fix=True)
+            found.append(there(server, path, world, launcher, facts, baseline, upstream, more))
+        if out is not None:
+            for folder, item in zip(_folders(out, [item.report["file"] for item in found]), found, strict=True):
+                _write_folder(folder, item)
+        _show(found, form, fixed=fix)
+        return FINDINGS if any(at_least(item.report, fail_on) for item in found) else 0
     finally:
         if collecting:
             gc.enable()
 
 
-def _one(path: Path, world: World, ground: Disk, options: dict[str, Any], *, fix: bool) -> Migration:
-    name = os.path.abspath(path)
-    migration = migrate(_bytes(path, "the config"), name, world, ground, **options)
-    if not fix or not migration.texts:
-        return migration
-    for file, text in migration.texts.items():
-        _replace(file, text, keep_mark=migration.report.files[file].startswith(b"\xef\xbb\xbf"))
-    return migrate(_bytes(path, "the config"), name, world, ground, **options)
+class _Here:
+    """Lints on this machine."""
+
+    def __init__(
+        self, launcher: Path | None, facts: Path | None, baseline: Path | None, upstream: str, root: Path | None
+    ) -> None:
+        storage = LocalStorage(("/",))
+        limits = Limits()
+        self._ground = Disk(storage, FolderReader(storage, {}, limits.bytes))
+        self._options: dict[str, Any] = {
+            "profile": profile(upstream),
+            "facts": read_facts(read(facts, "the facts")) if facts else None,
+            "launcher": read_launcher(read(launcher, "the launcher"), str(launcher)) if launcher else None,
+            "baseline": read_baseline(read(baseline, "the baseline"), str(baseline)) if baseline else [],
+            "limits": limits,
+            "knowledge": _knowledge(root, storage),
+        }
+
+    def lint(self, path: Path, world: World, more: Sequence[str], *, fix: bool) -> Linted:
+        """Lint one file; with ``fix``, patch it and lint what the patch leaves."""
+        name = os.path.abspath(path)
+        migration = migrate(read(path, "the config"), name, world, self._ground, **self._options)
+        if fix and migration.texts:
+            for file, text in migration.texts.items():
+                _replace(file, text, keep_mark=migration.report.files[file].startswith(b"\xef\xbb\xbf"))
+            migration = migrate(read(path, "the config"), name, world, self._ground, **self._options)
+        texts = {file: text.decode("utf-8", "replace") for file, text in migration.report.files.items()}
+        log = sarif([migration]) if "sarif" in more else {}
+        return Linted(answer([migration]), texts, log, outputs.folder(migration) if "zip" in more else {})
 
 
 def _replace(file: str, text: str, *, keep_mark: bool) -> None:
@@ -146,24 +155,35 @@ def _replace(file: str, text: str, *, keep_mark: bool) -> None:
         raise
 
 
-def _write_folder(folder: Path, migration: Migration) -> None:
+def _folders(out: Path, files: list[str]) -> Iterator[Path]:
+    """A folder for each config: the one that was named for one alone, else one below it, no two alike."""
+    taken: set[str] = set()
+    for file in files:
+        stem, number = Path(file).stem, 2
+        name = stem
+        while name in taken:
+            name, number = f"{stem}-{number}", number + 1
+        taken.add(name)
+        yield out if len(files) == 1 else out / name
+
+
+def _write_folder(folder: Path, linted: Linted) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in outputs.folder(migration).items():
+    for name, text in linted.folder.items():
         path = folder / name
         path.write_text(text, encoding="utf-8", newline="")
         if name.endswith(".sh"):
             path.chmod(0o755)
 
 
-def _show(found: list[Migration], form: str, *, fixed: bool) -> None:
-    if form == "json":
-        sys.stdout.write(orjson.dumps(answer(found), option=orjson.OPT_INDENT_2).decode() + "\n")
+def _show(found: list[Linted], form: str, *, fixed: bool) -> None:
+    if form in ("json", "sarif"):
+        value = together([item.answer for item in found]) if form == "json" else one_run([item.sarif for item in found])
+        sys.stdout.write(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode() + "\n")
         return
-    if form == "sarif":
-        sys.stdout.write(orjson.dumps(sarif(found), option=orjson.OPT_INDENT_2).decode() + "\n")
-        return
-    for migration in found:
-        for line in lines(migration, relative_to=os.getcwd()):
+    for item in found:
+        for line in lines(item.report, item.texts, relative_to=os.getcwd()):
             sys.stdout.write(line + "\n")
-        if fixed and migration.refused:
-            sys.stdout.write(f"  {len(migration.refused)} patches were left out; see above.\n")
+        left_out = sum(finding["patch"] == "refused" for finding in item.report["findings"])
+        if fixed and left_out:
+            sys.stdout.write(f"  {left_out} patches were left out; see above.\n")

@@ -12,6 +12,7 @@ import httpx
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
+from blendex.blend.world import World
 from blendex.builds.submission import Submission
 from blendex.cli.client import Watch
 from blendex.errors import BlendexError, Code
@@ -28,7 +29,14 @@ class RemoteClient:
     def __init__(self, server: str) -> None:
         self._http = httpx.Client(base_url=server.rstrip("/"), timeout=120.0, headers={"Accept": "application/json"})
 
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._http.close()
+
     def _ask(self, method: str, path: str, **values: Any) -> Any:
+        return self._answer(method, path, **values).json()
+
+    def _answer(self, method: str, path: str, **values: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **values)
         except httpx.HTTPError as error:
@@ -38,7 +46,7 @@ class RemoteClient:
                 next_step="Check the address; the pointer files under builds/ and names/ work without it.",
             ) from error
         if answer.is_success:
-            return answer.json()
+            return answer
         try:
             data = answer.json()
             raise BlendexError(
@@ -55,12 +63,7 @@ class RemoteClient:
             ) from None
 
     def _post(self, path: str, submission: Submission, **extra: str) -> Any:
-        world = submission.world
-        query: list[tuple[str, str]] = list(extra.items())
-        query += [("base", world.base or "")]
-        query += [("var", f"{name}={value}") for name, value in world.variables.items()]
-        query += [("env", f"{name}={value}") for name, value in world.env.items()]
-        query += [("view", f"{source}={target}") for source, target in world.view]
+        query: list[tuple[str, str]] = [*extra.items(), *_world(submission.world)]
         query += [("allow", item) for item in submission.allow]
         query += [("on_bad", submission.on_bad)]
         query += [("packs", submission.packs), ("sidecars", submission.sidecars)]
@@ -92,6 +95,18 @@ class RemoteClient:
     def build(self, submission: Submission, watch: Watch) -> dict[str, Any]:
         """Post a blend and wait."""
         return self._watch(self._post("/v1/builds", submission), watch)
+
+    def lint(self, parts: list[tuple[str, tuple[str, bytes]]], world: World, upstream: str, output: str) -> bytes:
+        """Have a config linted; the body of the answer.
+
+        Args:
+            parts: name, file name and content of each part of the body.
+            world: what relative paths, variables and environment values mean.
+            upstream: the profile.
+            output: json, sarif or zip.
+        """
+        query = [*_world(world), ("upstream", upstream), ("output", output)]
+        return self._answer("POST", "/v1/lint", params=query, files=parts).content
 
     def plan(self, submission: Submission) -> dict[str, Any]:
         """Post it as a dry run."""
@@ -156,6 +171,15 @@ class RemoteClient:
         """Move a name."""
         value: dict[str, Any] = self._ask("PUT", f"/v1/names/{name}", json={"build": build})
         return value
+
+
+def _world(world: World) -> list[tuple[str, str]]:
+    return [
+        ("base", world.base or ""),
+        *(("var", f"{name}={value}") for name, value in world.variables.items()),
+        *(("env", f"{name}={value}") for name, value in world.env.items()),
+        *(("view", f"{source}={target}") for source, target in world.view),
+    ]
 
 
 def _tar(submission: Submission, nested: dict[str, bytes]) -> bytes:

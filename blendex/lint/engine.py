@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from blendex.blend.discover import Discovery, explore
 from blendex.blend.interpolate import Document
-from blendex.blend.load import Limits
+from blendex.blend.load import Limits, Node
 from blendex.blend.walk import Walk
 from blendex.blend.world import World
 from blendex.lint import rules
-from blendex.lint.context import DEFAULTS, Context, dotted
+from blendex.lint.context import Context
 from blendex.lint.facts import Facts
 from blendex.lint.ground import Ground, Knowledge
 from blendex.lint.launcher import Launcher
+from blendex.lint.looks import Looks
+from blendex.lint.lookups import Lookups
+from blendex.lint.marks import Atlas, Marks
 from blendex.lint.model import Finding, Report, Severity
 from blendex.lint.profile import MAIN, Profile
 from blendex.lint.rule import OURS, RULES, Example, Hit, rule
-from blendex.lint.suppress import Baseline, Comment, apply, comments, wrong
+from blendex.lint.scopes import DEFAULTS, dotted
+from blendex.lint.suppress import Baseline, Comment, apply, comments, wrong, wrong_listed
 
 __all__ = ["RULES", "examine", "lint"]
 
@@ -33,7 +38,7 @@ _SHOWN_SETTINGS = tuple(DEFAULTS)
     "IDX115",
     Severity.WARNING,
     title="Exceptions are spelt, reasoned and not over",
-    where="comments `# blendex: allow …`",
+    where="comments `# blendex: allow …`, items of a baseline",
     why="A finding that somebody lets stand needs a rule, a reason and, where it is fatal, a cost.",
     otherwise="The exception does not count.",
     source=OURS,
@@ -50,6 +55,16 @@ def exceptions(context: Context) -> Any:
     return iter(())
 
 
+@dataclass
+class Kept:
+    """What one examination leaves for the next one, of nearly the same texts and with the same ground and world."""
+
+    lookups: Lookups
+    looks: Looks
+    trees: dict[bytes, Node] = field(default_factory=dict)
+    marks: dict[bytes, Marks] = field(default_factory=dict)
+
+
 def examine(
     text: bytes,
     file: str,
@@ -64,6 +79,7 @@ def examine(
     today: datetime.date | None = None,
     limits: Limits | None = None,
     blend_only: bool = False,
+    kept: Kept | None = None,
 ) -> tuple[Context, Report]:
     """Hold a config, or a blend alone, against every rule.
 
@@ -80,18 +96,23 @@ def examine(
         today: what the ends of exceptions are held against.
         limits: what the YAML may ask for.
         blend_only: only rules of the blend itself.
+        kept: of the examination before.
 
     Raises:
         BlendexError: the posted text cannot be read at all.
     """
+    if kept is None:
+        lookups = Lookups(world, ground)
+        kept = Kept(lookups, Looks(knowledge, ground, lookups))
     today = today or datetime.datetime.now(datetime.UTC).date()
     if blend_only:
         # No sources: what they come to is the work of a plan.
-        walk = Walk(text, file, world, ground, limits or Limits()).run()
+        walk = Walk(text, file, world, ground, limits or Limits(), kept.trees).run()
         discovery = Discovery((), (), (), len(walk.leaves))
     else:
-        walk, discovery = explore(text, file, world, ground, limits)
-    context = Context(walk, discovery, profile, ground, facts or Facts(), launcher, knowledge)
+        walk, discovery = explore(text, file, world, ground, limits, kept.trees)
+    atlas = Atlas(walk.files.text, kept.marks)
+    context = Context(walk, discovery, profile, ground, kept.lookups, kept.looks, atlas, facts or Facts(), launcher)
     found: list[Finding] = []
     for name, item in sorted(RULES.items()):
         if profile.name not in item.profiles or (blend_only and not item.blend):
@@ -103,8 +124,8 @@ def examine(
                 break
             found.append(_finding(context, name, item.severity, hit))
     counting, refused = _comments(context, today)
-    found += refused
-    found = apply(found, counting, baseline, today)
+    listed = list(baseline)
+    found = apply([*found, *refused, *_listed(listed, today)], counting, listed, today)
     order = {document.name: number for number, document in enumerate(_documents(context))}
     found.sort(key=lambda one: (order.get(one.file, len(order)), one.line, one.column, one.rule, one.field))
     return context, _report(context, file, found)
@@ -154,6 +175,18 @@ def _comments(context: Context, today: datetime.date) -> tuple[dict[str, list[Co
                 )
             )  # fmt: skip
     return counting, refused
+
+
+def _listed(baseline: list[Baseline], today: datetime.date) -> Iterator[Finding]:
+    severities = {name: item.severity for name, item in RULES.items()}
+    for item in baseline:
+        why = wrong_listed(item, severities, today)
+        if why:
+            place = item.suppression
+            yield Finding(
+                "IDX115", Severity.WARNING, f"The exception does not count: {why}.", place.file, place.line, 1,
+                item.field, item.rule, "an exception that counts", "Correct the baseline, or remove the item.",
+            )  # fmt: skip
 
 
 def _report(context: Context, file: str, found: list[Finding]) -> Report:

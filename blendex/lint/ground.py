@@ -5,16 +5,19 @@ from __future__ import annotations
 import builtins
 import itertools
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from blendex.blend.load import Reader
 from blendex.blend.model import Source
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import Finding as SourceFinding
-from blendex.storage.interface import Stat
+from blendex.storage.interface import Opened, Stat
 from blendex.storage.local import LocalStorage
+
+if TYPE_CHECKING:  # numpy takes a tenth of a second, and few configs have packs
+    from blendex.formats.packreader import PackReader
 
 _WHOLE_SIDECAR = 8 * 2**20
 _EDGE = 64 * 1024
@@ -35,11 +38,19 @@ class Ground(Reader, Protocol):
         """The stat of each file, or what hinders."""
         ...
 
-    def head(self, address: str, length: int) -> bytes:
-        """The first bytes of a file.
+    def open(self, address: str) -> Opened:
+        """A file to read from.
 
         Raises:
             BlendexError: it cannot be read.
+        """
+        ...
+
+    def pack(self, address: str) -> PackReader:
+        """An opened pack.
+
+        Raises:
+            BlendexError: it cannot be read, or is damaged.
         """
         ...
 
@@ -56,11 +67,37 @@ class Ground(Reader, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen in a source.
+
+    Args:
+        findings: in it.
+        error: why it has no index.
+        whole: False when parts of it were left out.
+    """
+
+    findings: tuple[SourceFinding, ...]
+    error: BlendexError | None = None
+    whole: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        error = self.error.as_dict() if self.error is not None else None
+        return {"findings": [item.as_dict() for item in self.findings], "error": error, "whole": self.whole}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Seen:
+        """The one whose ``as_dict`` is ``data``."""
+        error = BlendexError.from_dict(data["error"]) if data["error"] is not None else None
+        return cls(tuple(SourceFinding.from_dict(item) for item in data["findings"]), error, data["whole"])
+
+
 class Knowledge(Protocol):
     """What is known of the content of sources, from somewhere that has read them."""
 
-    def findings(self, sources: Iterable[tuple[Source, str]]) -> Mapping[Source, builtins.list[SourceFinding]]:
-        """The findings of those (source, address) whose content is known as it is now."""
+    def seen(self, sources: Sequence[tuple[Source, str]]) -> Mapping[Source, Seen]:
+        """Of those (source, address) whose content is known as it is now."""
         ...
 
 
@@ -88,10 +125,16 @@ class Disk:
         """The stat of each file, or what hinders."""
         return self._storage.stat_many(addresses)
 
-    def head(self, address: str, length: int) -> bytes:
-        """The first bytes of a file."""
+    def open(self, address: str) -> Opened:
+        """A file to read from."""
+        return self._storage.open(address)
+
+    def pack(self, address: str) -> PackReader:
+        """An opened pack: the very file that the storage has let through."""
+        from blendex.formats.packreader import PackReader
+
         with self._storage.open(address) as opened:
-            return opened.pread(min(length, opened.size), 0)
+            return PackReader(f"/proc/self/fd/{opened.fileno()}")
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:
         """What is wrong with a sidecar."""
@@ -104,13 +147,17 @@ class Disk:
         with opened:
             if opened.size < 8 or opened.size % 8:
                 return Sidecar(False, f"its {opened.size} bytes are no index")
-            (last,) = struct.unpack("<Q", opened.pread(8, opened.size - 8))
+            length = opened.size if opened.size <= _WHOLE_SIDECAR else _EDGE
+            head = opened.pread(length, 0)
+            end = head[-8:] if length == opened.size else opened.pread(8, opened.size - 8)
+            if len(head) != length or len(end) != 8:
+                return Sidecar(False, "it is being changed")
+            (last,) = struct.unpack("<Q", end)
             if source is not None and last != source.size:
                 return Sidecar(False, f"it was made when the source had {last:,} bytes; now it has {source.size:,}")
             if source is not None and source.mtime_ns > opened.stat.mtime_ns:
                 return Sidecar(False, "the source is newer than it")
-            length = opened.size if opened.size <= _WHOLE_SIDECAR else _EDGE
-            values = struct.unpack(f"<{length // 8}Q", opened.pread(length, 0))
+            values = struct.unpack(f"<{length // 8}Q", head)
             if any(after < before for before, after in itertools.pairwise(values)):
                 return Sidecar(False, "its offsets decrease")
         return Sidecar(False, "")
@@ -141,9 +188,12 @@ class Nowhere:
         """Nothing is known of any file."""
         return (_unseen(address) for address in addresses)
 
-    def head(self, address: str, length: int) -> bytes:
+    def open(self, address: str) -> Opened:
         """No file can be read."""
-        del length
+        raise _unseen(address)
+
+    def pack(self, address: str) -> PackReader:
+        """No pack can be read."""
         raise _unseen(address)
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:

@@ -363,7 +363,11 @@ class _Python(ast.NodeVisitor):
         # What a caller hands in is chosen by whoever starts the chunk, when its name says so.
         chunks = {arg.arg for arg in node.args.args if re.search(r"chunk|run_?i|attempt|job_?i", arg.arg)}
         self.varying |= chunks
+        given = zip(node.args.args[::-1], node.args.defaults[::-1], strict=False)
+        usual = {arg.arg: str(value.value) for arg, value in given if isinstance(value, ast.Constant)}
+        outer, self.constants = self.constants, {**self.constants, **usual}
         self.generic_visit(node)
+        self.constants = outer
         self.varying -= chunks
 
     def visit_Assign(self, node: ast.Assign) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -10,6 +11,21 @@ import yaml
 from blendex.blend.interpolate import Document
 from blendex.blend.model import Pointer
 from blendex.blend.scalars import NotAScalarError, plain
+
+
+class _Loader(yaml.CSafeLoader):
+    """Composes without looking for tags, which nobody asks for here: that is half of the time."""
+
+    def descend_resolver(self, node: Any, index: Any) -> None:
+        """Nothing: no tag depends on where a node stands."""
+
+    def ascend_resolver(self) -> None:
+        """Nothing."""
+
+    def resolve(self, kind: type, value: Any, implicit: Any) -> str:
+        """Any tag."""
+        return ""
+
 
 _ALIAS = re.compile(r"(?:[\s,:\[\-]|#[^\n]*\n)*(\*[^\s,\]}]+)")
 
@@ -52,7 +68,7 @@ class Marks:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.root: Any = yaml.compose(text, Loader=yaml.CSafeLoader)
+        self.root: Any = _Loader(text).get_single_node()
 
     def find(self, path: Pointer) -> Span | None:
         """What stands at ``path``; None when nothing does."""
@@ -147,18 +163,23 @@ def is_merge(node: Any) -> bool:
 
 
 class Atlas:
-    """The marks of every file of a blend, each made when it is first asked for."""
+    """The marks of every file of a blend, each made when it is first asked for.
 
-    def __init__(self, texts: Any) -> None:
+    Args:
+        texts: the bytes of a file.
+        known: marks of texts that were asked for before; filled here.
+    """
+
+    def __init__(self, texts: Callable[[Document], bytes], known: dict[bytes, Marks]) -> None:
         self._texts = texts
-        self._known: dict[Document, Marks] = {}
+        self._known = known
 
     def marks(self, document: Document) -> Marks:
         """The marks of one file."""
-        if document not in self._known:
-            text = self._texts(document).decode("utf-8").removeprefix("\ufeff")
-            self._known[document] = Marks(text)
-        return self._known[document]
+        raw = self._texts(document)
+        if raw not in self._known:
+            self._known[raw] = Marks(raw.decode("utf-8").removeprefix("\ufeff"))
+        return self._known[raw]
 
     def at(self, document: Document, path: Pointer) -> tuple[int, int]:
         """Line and column."""

@@ -5,19 +5,24 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blendex.blend.interpolate import Document
 from blendex.blend.world import World
 from blendex.errors import BlendexError
 from blendex.lint.context import Context
-from blendex.lint.engine import examine
+from blendex.lint.engine import Kept, examine
 from blendex.lint.ground import Ground, Sidecar
+from blendex.lint.looks import Looks
+from blendex.lint.lookups import Lookups
 from blendex.lint.model import Edit, Finding, Report
 from blendex.lint.patching import Change, diff, patch
 from blendex.lint.rule import RULES
-from blendex.storage.interface import Stat
+from blendex.storage.interface import Opened, Stat
 from blendex.version import __version__
+
+if TYPE_CHECKING:
+    from blendex.formats.packreader import PackReader
 
 FORMAT = 1
 # A patch can bring to light what another rule then patches: a type that had no meaning before it was spelt right.
@@ -26,12 +31,10 @@ DOCUMENT = "docs/reference/lint.md"
 
 
 class _Over:
-    """A ground whose nested blends are the patched ones; what was asked for once is not asked for again."""
+    """A ground whose nested blends are the patched ones."""
 
     def __init__(self, under: Ground) -> None:
         self._under = under
-        self._stats: dict[str, Stat | BlendexError] = {}
-        self._sidecars: dict[str, Sidecar] = {}
         self.texts: dict[str, bytes] = {}
 
     def read(self, path: str, limit: int | None = None) -> bytes:
@@ -41,17 +44,16 @@ class _Over:
         return self._under.list(path)
 
     def stat_many(self, addresses: Sequence[str]) -> Iterator[Stat | BlendexError]:
-        new = [address for address in dict.fromkeys(addresses) if address not in self._stats]
-        self._stats.update(zip(new, self._under.stat_many(new), strict=True))
-        return (self._stats[address] for address in addresses)
+        return self._under.stat_many(addresses)
 
-    def head(self, address: str, length: int) -> bytes:
-        return self._under.head(address, length)
+    def open(self, address: str) -> Opened:
+        return self._under.open(address)
+
+    def pack(self, address: str) -> PackReader:
+        return self._under.pack(address)
 
     def sidecar(self, address: str, source: Stat | None) -> Sidecar:
-        if address not in self._sidecars:
-            self._sidecars[address] = self._under.sidecar(address, source)
-        return self._sidecars[address]
+        return self._under.sidecar(address, source)
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,9 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
         BlendexError: the posted text cannot be read at all.
     """
     over = _Over(ground)
-    context, report = examine(text, file, world, over, **options)
+    lookups = Lookups(world, over)
+    kept = Kept(lookups, Looks(options.get("knowledge"), over, lookups))
+    context, report = examine(text, file, world, over, kept=kept, **options)
     final, after = context, report
     texts: dict[str, str] = {}
     changes: list[Change] = []
@@ -205,7 +209,7 @@ def migrate(text: bytes, file: str, world: World, ground: Ground, **options: Any
         texts |= {document.name: new for document, new in patched.texts.items()}
         over.texts = {world.address(name): new.encode() for name, new in texts.items() if name != file}
         posted = texts[file].encode() if file in texts else text
-        final, after = examine(posted, file, world, over, **options)
+        final, after = examine(posted, file, world, over, kept=kept, **options)
     originals = {name: context.atlas.marks(_document(context, name)).text for name in texts}
     return Migration(report, after, texts, originals, changes, refused, world, context, final)
 
@@ -216,34 +220,23 @@ def _document(context: Context, name: str) -> Document:
 
 
 def side_by_side(migration: Migration) -> dict[str, str]:
-    """The patched files as they stand in one folder: an ``input_cfg`` that led to a patched blend leads to the new one.
+    """All files of a config as they stand in one folder, patched or not: ``input_cfg`` leads to the one beside it.
 
     Returns:
-        Texts by file name, the config's first; the config is there also when nothing in it changed.
+        Texts by file name, the config's first.
     """
     context = migration.final
-    posted = context.walk.posted
     names = _names(context)
     extra: dict[Document, list[Edit]] = {}
-    changed = {document for document in names if document.name in migration.texts}
-    # A file that names a changed one changes too, up to the posted one.
-    grown = True
-    while grown:
-        grown = False
-        for pointer, place in context.walk.grafts.items():
-            if pointer[-1:] != ("input_cfg",) or place.path or place.document not in changed:
-                continue
+    for pointer, place in context.walk.grafts.items():
+        if pointer[-1:] == ("input_cfg",) and not place.path and place.document in names:
             above = context.place(pointer[:-1])
             edit = Edit(above.document, (*above.path, "input_cfg"), names[place.document])
-            if edit not in extra.setdefault(above.document, []):
-                extra[above.document].append(edit)
-                grown = grown or above.document not in changed
-                changed.add(above.document)
+            edits = extra.setdefault(above.document, [])
+            if edit not in edits:
+                edits.append(edit)
     patched = patch(context, (), extra)
-    return {
-        names[document]: patched.texts.get(document, context.atlas.marks(document).text)
-        for document in dict.fromkeys((posted, *changed))
-    }
+    return {names[document]: patched.texts.get(document, context.atlas.marks(document).text) for document in names}
 
 
 def _names(context: Context) -> dict[Document, str]:

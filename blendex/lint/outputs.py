@@ -91,7 +91,7 @@ def _report(migration: Migration, patched: dict[str, str]) -> Iterator[str]:
 def _ready(report: Report) -> str:
     if report.ready:
         return f"yes, with {len(report.exceptions)} exceptions" if report.exceptions else "yes"
-    return f"no: {blocking(report)}"
+    return f"no: {blocking(item.rule for item in report.blockers)}"
 
 
 def _exceptions(report: Report) -> Iterator[str]:
@@ -257,7 +257,7 @@ def _diffs(migration: Migration, patched: dict[str, str]) -> Iterator[str]:
         yield "Nothing was patched."
         yield ""
     if len(patched) > 1:
-        yield "In this folder the config names the patched blend beside it."
+        yield "In this folder the config names the blends beside it; those that were not patched are as they were."
         yield ""
 
 

@@ -20,10 +20,11 @@ from blendex.blend.interpolate import Document, escape
 from blendex.blend.load import Limits, parse
 from blendex.blend.model import Pointer
 from blendex.errors import BlendexError
-from blendex.lint.context import Context, dotted
+from blendex.lint.context import Context
 from blendex.lint.kinds import shown
 from blendex.lint.marks import Marks, Span
 from blendex.lint.model import Edit, Finding
+from blendex.lint.scopes import dotted
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w\-]*\Z")
 _ANCHOR = re.compile(r"(&\S+\s+)")

@@ -8,10 +8,12 @@ from typing import Any
 
 from blendex.blend.interpolate import Document
 from blendex.blend.model import Pointer
-from blendex.lint.context import Context, PathSpec, Scope, Setting
+from blendex.lint.context import Context
 from blendex.lint.kinds import shown
 from blendex.lint.model import Edit, Severity
+from blendex.lint.paths import PathSpec
 from blendex.lint.profile import PROFILES
+from blendex.lint.scopes import Scope, Setting
 
 NOTES = "NeMo Speech (c03be830), notes of the migration to the resumable dataloader"
 CODE = "NeMo Speech main (c03be830)"
@@ -49,6 +51,23 @@ class Hit:
     line: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One collection of a pack of an example.
+
+    Args:
+        role: what training looks for.
+        kind: of its sources.
+        spec: the value that names it.
+        paths: its sources; each has one record.
+    """
+
+    role: str
+    kind: str
+    spec: str
+    paths: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Example:
     """A config that breaks a rule, and one that does not; shown in the documents and run by the tests.
@@ -64,6 +83,8 @@ class Example:
         good_facts: beside ``good``.
         profile: of upstream.
         file: name of the launcher.
+        findings: what builds have found in sources: path → class and count.
+        packs: what the packs beside both hold.
     """
 
     bad: str
@@ -77,6 +98,7 @@ class Example:
     profile: str = "main"
     file: str = "job.sbatch"
     findings: Mapping[str, list[tuple[str, int]]] = field(default_factory=dict)
+    packs: Mapping[str, tuple[Packed, ...]] = field(default_factory=dict)
 
 
 Check = Callable[[Context], Iterator[Hit]]

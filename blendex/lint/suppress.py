@@ -116,6 +116,18 @@ class Baseline:
     suppression: Suppression
 
 
+def wrong_listed(item: Baseline, severities: Mapping[str, Severity], today: datetime.date) -> str:
+    """Why an item of a baseline does not count; empty when it does."""
+    until = item.suppression.until
+    if item.rule not in severities:
+        return f"there is no rule {item.rule[:20]}"
+    if until is not None and until < today:
+        return f"it ended on {until.isoformat()}"
+    if not item.suppression.cost and severities[item.rule] is Severity.FATAL:
+        return "what is fatal needs an expected cost (cost)"
+    return ""
+
+
 def read_baseline(text: bytes, name: str) -> list[Baseline]:
     """The baseline in a JSON text: ``{"allow": [{"rule", "field", "reason", "file"?, "until"?, "cost"?}]}``.
 

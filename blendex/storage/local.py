@@ -86,6 +86,10 @@ class OpenedFile:
         self._figures.bytes_read += got
         return got
 
+    def fileno(self) -> int:
+        """The descriptor, for what reads by one."""
+        return self._descriptor
+
     def unchanged(self) -> bool:
         """True while the file is the one that was opened: same size, times and inode."""
         return _stat(self.stat.address, os.fstat(self._descriptor)).token == self.stat.token

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,4 +105,90 @@ def test_without_a_disk_nothing_is_assumed() -> None:
     assert "IDX107" not in {item.rule for item in report.findings}
     assert any("sidecars" in item.what for item in report.unchecked)
     with pytest.raises(BlendexError):
-        Nowhere().head("/x", 1)
+        Nowhere().open("/x")
+
+
+WATCHED = ("open", "os.listdir", "os.scandir", "os.chdir", "subprocess.Popen", "os.system", "exec")
+
+
+class Watch:
+    """What this process opens and lists while it is on; an audit hook stays for the life of the process."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.seen: list[str] = []
+        sys.addaudithook(self._event)
+
+    def _event(self, name: str, arguments: tuple[object, ...]) -> None:
+        if self.on and name in (
+            "open",
+            "os.listdir",
+            "os.scandir",
+            "os.chdir",
+            "subprocess.Popen",
+            "os.system",
+            "exec",
+        ):
+            self.seen.append(f"{name} {arguments[0]!s}")
+
+
+@pytest.fixture(scope="module")
+def watch() -> Watch:
+    return Watch()
+
+
+PIECES = """\
+train_ds:|data:|validation_ds:|input_cfg:|indexed: true|datasets:|multi_config: true|defaults: [{p}]|dataset:
+- {{type: nemo, manifest_filepath: "{p}"}}|- {{type: group, input_cfg: "{p}"}}|input_cfg: "{p}"|indexes_root: "{p}"
+- {{type: nemo_tarred, manifest_filepath: "{p}", tarred_audio_filepaths: "{p}"}}|index_pack: "{p}"
+- {{type: lhotse_shar, shar_path: "{p}"}}|- {{type: share_gpt_webdataset, data_dir: "{p}"}}|index_pack_root: "{p}"
+- {{type: share_gpt, manifest_filepath: "{p}", tar_lookup_mode: collection, tar_routing_filepath: "{p}"}}
+- {{type: txt_jsonl, paths: ["{p}", "{p}"]}}|cuts_path: "{p}"|noise_path: "{p}"|root: &r "{p}"|x: *r|p: ${{oc.env:HOME}}
+""".replace("\n", "|").split("|")  # fmt: skip
+OUTSIDE = [
+    "{h}/secret.yaml", "../secret.yaml", "link.yaml", "/etc/passwd", "../../../../etc/passwd",
+    "{h}/allowed/../secret.yaml", "/proc/self/environ", "/dev/stdin", "file:///etc/passwd", "~/.ssh/id_rsa", "{h}", "/",
+    "out", "out/secret.yaml", "{h}/allowed/a.json", "a.json", "a_{{0..3}}.json", "${{root}}",
+    "s3://b/x.json", "pipe:cat /etc/passwd",
+]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.tuples(st.sampled_from(PIECES), st.sampled_from(OUTSIDE), st.integers(0, 3)), max_size=12))
+def test_random_configs_open_nothing_outside_the_roots(
+    house: Path, watch: Watch, lines: list[tuple[str, str, int]]
+) -> None:
+    """Seen from the interpreter: whatever a config says, only what lies in the allowed root is opened or listed."""
+    out = house / "allowed/out"
+    if not out.is_symlink():
+        out.symlink_to(house)
+    text = "\n".join("  " * depth + piece.format(p=path.format(h=house)) for piece, path, depth in lines)
+    linted(house, "- {type: nemo, manifest_filepath: a.json}\n")  # what is imported late is imported
+    watch.seen.clear()
+    watch.on = True
+    try:
+        with contextlib.suppress(BlendexError):
+            report = linted(house, text)
+            assert SECRET not in repr(report.findings)
+            assert "root:" not in repr(report.findings)
+    finally:
+        watch.on = False
+    inside = f"{house}/allowed"
+    for event in watch.seen:
+        name, _, path = event.partition(" ")
+        assert name in ("open", "os.scandir"), event
+        # A pack is read by the descriptor that the storage has opened.
+        own = path.isdigit() or path.startswith("/proc/self/fd/")
+        assert own or os.path.realpath(path).startswith(inside), event
+
+
+def test_the_watch_sees(house: Path, watch: Watch) -> None:
+    watch.seen.clear()
+    watch.on = True
+    try:
+        linted(house, "- {type: nemo, manifest_filepath: a.json}\n")
+        (house / "secret.yaml").read_bytes()
+    finally:
+        watch.on = False
+    assert [event for event in watch.seen if event.endswith("allowed/a.json")]
+    assert [event for event in watch.seen if event.endswith("secret.yaml")]

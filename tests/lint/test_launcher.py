@@ -195,3 +195,18 @@ def test_facts_decide() -> None:
     assert {"IDX037", "IDX051", "IDX103"} <= set(rules(report))
     assert "IDX050" not in {item.rule for item in report.unchecked}
     assert "IDX050" in {item.rule for item in run(CONFIG)[1].unchecked}
+
+
+def test_what_the_launcher_sets_is_what_the_run_has() -> None:
+    script = "#SBATCH --nodes=4\nsrun python t.py trainer.num_nodes=4 train_ds.num_workers=8\n"
+    saved = {"checkpoint": {"num_nodes": 4, "num_workers": 8, "world_size": 32}}
+    assert "IDX037" not in rules(run(CONFIG, launcher=script, facts=saved)[1])
+    assert "IDX037" in rules(run(CONFIG, launcher=script, facts={"checkpoint": {"num_nodes": 2}})[1])
+    assert "IDX037" in rules(run(CONFIG, launcher=script.replace("nodes=4\n", "nodes=2\n"))[1]), "asks for fewer"
+    python = (
+        "def executor(nodes: int = 4):\n    return run.SlurmExecutor(nodes=nodes, time='04:00:00')\n"
+        "def main():\n    recipe.trainer.num_nodes = 2\n"
+    )
+    launcher = read_launcher(python.encode(), "launch.py")
+    assert launcher.options["nodes"].value == "4"
+    assert "IDX037" in rules(run(CONFIG, launcher=python, script="launch.py")[1])

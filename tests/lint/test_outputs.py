@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -57,6 +58,11 @@ TODAY = datetime.date(2026, 6, 1)
 def linted(text: str = CONFIG, files: dict[str, str] | None = None, **options: Any) -> Migration:
     ground = Disk(FILES if files is None else files)
     return migrate(text.encode(), "/cfg/train.yaml", World(base="/cfg"), ground, today=TODAY, **options)
+
+
+def told(migration: Migration, folder: str | None = None) -> str:
+    texts = {name: text.decode() for name, text in migration.report.files.items()}
+    return "\n".join(lines(migration.as_dict(), texts, relative_to=folder))
 
 
 def valid(log: dict[str, Any]) -> None:
@@ -114,13 +120,13 @@ def test_json() -> None:
 
 
 def test_text_shows_the_line() -> None:
-    told = "\n".join(lines(linted(), relative_to="/cfg"))
-    assert "train.yaml:3:3: error IDX005" in told
-    assert "    3 |   shard_seed: randomized  # drawn\n          ^" in told
-    assert "not launch-ready: IDX001" in told
-    assert "not checked" in told
+    text = told(linted(), "/cfg")
+    assert "train.yaml:3:3: error IDX005" in text
+    assert "    3 |   shard_seed: randomized  # drawn\n          ^" in text
+    assert "not launch-ready: IDX001" in text
+    assert "not checked" in text
     hostile = linted('train_ds: {input_cfg: [{type: "a\\e[31m", x: 1}]}\n')
-    assert "\x1b" not in "\n".join(lines(hostile))
+    assert "\x1b" not in told(hostile)
 
 
 def test_the_folder(tmp_path: Path) -> None:
@@ -232,6 +238,21 @@ class TestExceptions:
         report = lint(text, "/cfg/t.yaml", World(), Disk(), today=TODAY, baseline=baseline)
         assert ("IDX016" in [one.rule for one in report.exceptions]) is counts
 
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [({"until": "2026-05-31"}, "it ended on 2026-05-31"), ({"cost": ""}, "needs an expected cost"),
+         ({"rule": "IDX999"}, "there is no rule IDX999")],
+    )  # fmt: skip
+    def test_an_item_that_does_not_count_is_told(self, change: dict[str, str], why: str) -> None:
+        item = {"rule": "IDX016", "field": "train_ds.input_cfg[0].type", "reason": "small", "cost": "2 h"} | change
+        baseline = read_baseline(orjson.dumps({"allow": [item]}), "b.json")
+        text = self.FATAL.format("", "").encode()
+        report = lint(text, "/cfg/t.yaml", World(), Disk(), today=TODAY, baseline=baseline)
+        (told,) = [one for one in report.findings if one.rule == "IDX115"]
+        assert why in told.message
+        assert (told.file, told.line) == ("b.json", 1)
+        assert "IDX016" in [one.rule for one in report.blockers]
+
     @pytest.mark.parametrize("text", [b"", b"[]", b'{"allow": [1]}', b'{"allow": [{"rule": "IDX001", "field": "x"}]}'])
     def test_a_baseline_without_reasons_is_refused(self, text: bytes) -> None:
         with pytest.raises(BlendexError):
@@ -245,7 +266,7 @@ class TestExceptions:
         )
         migration = linted(text)
         assert migration.ready
-        assert "launch-ready, with 1 exceptions" in "\n".join(lines(migration))
+        assert "launch-ready, with 1 exceptions" in told(migration)
         assert "| IDX016 |" in outputs.folder(migration)["migration-report.md"]
 
 
@@ -308,7 +329,9 @@ def test_exit_statuses(blendex: Run, tmp_path: Path) -> None:
 
 
 def test_a_mirror_that_was_built_here_tells_of_contents(blendex: Run, tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(b'{"audio_filepath": "a.wav"}\n\n{"audio_filepath": "b.wav"}\n')
+    # The blank line lies in the middle, where a look does not come to.
+    row = b'{"audio_filepath": "a.wav"}\n' * 60_000
+    (tmp_path / "a.json").write_bytes(row + b"\n" + row)
     (tmp_path / "blend.yaml").write_text("- {type: nemo, manifest_filepath: a.json}\n")
     before = json.loads(blendex("blend.yaml", "--json").stdout)["reports"][0]
     assert any(item["rule"] == "IDX025" for item in before["unchecked"])
@@ -319,6 +342,91 @@ def test_a_mirror_that_was_built_here_tells_of_contents(blendex: Run, tmp_path: 
     after = json.loads(blendex("blend.yaml", "--json", "--root", "root", code=1).stdout)["reports"][0]
     assert [item["rule"] for item in after["findings"]] == ["IDX025"]
     assert not any(item["rule"] == "IDX025" for item in after["unchecked"])
-    (tmp_path / "a.json").write_bytes(b'{"audio_filepath": "a.wav"}\n')
+    (tmp_path / "a.json").write_bytes(row + row)
     changed = json.loads(blendex("blend.yaml", "--json", "--root", "root").stdout)["reports"][0]
     assert any(item["rule"] == "IDX025" for item in changed["unchecked"]), "what has changed is not known any more"
+
+
+def test_the_folder_is_whole_when_only_the_config_was_patched() -> None:
+    blend = "- {type: group, input_cfg: inner.yaml}  # kept\n"
+    inner = "- {type: nemo, manifest_filepath: /d/a.json}\n"
+    files = {"/cfg/blend.yaml": blend, "/cfg/inner.yaml": inner}
+    made = outputs.folder(linted(files=files))
+    assert list(made) == [
+        "migration-report.md", "train-resumable.yaml", "blend-resumable.yaml", "inner-resumable.yaml",
+        "pre-flight-checklist.md", "build-indexes-cmd.sh",
+    ]  # fmt: skip
+    assert made["blend-resumable.yaml"] == blend.replace("inner.yaml", '"inner-resumable.yaml"')
+    assert made["inner-resumable.yaml"] == inner
+    again = linted(made["train-resumable.yaml"], {f"/cfg/{name}": text for name, text in made.items()})
+    assert again.report.sources == 1
+    assert again.texts == {}
+
+
+def test_two_configs_of_one_name_get_a_folder_each(blendex: Run, tmp_path: Path) -> None:
+    for folder, seed in (("a", 1), ("b", 2)):
+        (tmp_path / folder).mkdir()
+        text = f"train_ds:\n  seed: {seed}\n  input_cfg: [{{type: nemo, manifest_filepath: /d/a.json}}]\n"
+        (tmp_path / folder / "train.yaml").write_text(text)
+    blendex("a/train.yaml", "b/train.yaml", "--out", "out", code=1)
+    seeds = {path.parent.name: path.read_text()[12:19] for path in tmp_path.glob("out/*/train-resumable.yaml")}
+    assert seeds == {"train": "seed: 1", "train-2": "seed: 2"}
+
+
+CI = HERE.parent.parent / "examples/lint"
+
+
+def commands_of(name: str) -> list[str]:
+    """The lines of a pipeline that lint."""
+    value = yaml.safe_load((CI / name).read_text())
+    if "jobs" in value:
+        steps = [step["run"] for job in value["jobs"].values() for step in job["steps"] if "run" in step]
+    else:
+        steps = next(iter(value.values()))["script"]
+    return [line for line in steps if line.startswith("blendex lint")]
+
+
+@pytest.mark.parametrize("name", ["github-workflow.yml", "gitlab-ci.yml"])
+def test_the_pipelines_of_the_examples_do_what_they_say(name: str, tmp_path: Path) -> None:
+    """Each line as a shell of the pipeline runs it, in a repository of configs."""
+    for folder in ("conf", "launch", "bin"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "conf/train.yaml").write_text(CONFIG.replace("blend.yaml", str(tmp_path / "blend.yaml")))
+    (tmp_path / "blend.yaml").write_text("- {type: nemo, manifest_filepath: /d/a.json}\n")
+    (tmp_path / "launch/train.sbatch").write_text("#SBATCH --time=04:00:00\nsrun python train.py x=1\n")
+    (tmp_path / "facts.json").write_bytes((CI / "facts.json").read_bytes())
+    script = tmp_path / "bin/blendex"
+    script.write_text(f"#!{sys.executable}\nfrom blendex.cli import main\nmain()\n")
+    script.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    commands = commands_of(name)
+    settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "capture_output": True}
+    ran = [subprocess.run(["sh", "-ec", command], check=False, **settings) for command in commands]
+    assert [item.returncode for item in ran] == [0] * (len(ran) - 1) + [1], [item.stderr for item in ran]
+    assert b"IDX001" in ran[-1].stdout
+    if name.startswith("github"):
+        log = json.loads((tmp_path / "lint.sarif").read_text())
+        valid(log)
+        assert log["runs"][0]["results"]
+    else:
+        assert (tmp_path / "migration/train-resumable.yaml").exists()
+
+
+def test_the_hooks_of_pre_commit(tmp_path: Path) -> None:
+    """What pre-commit does with a hook of the language python: its entry, with the files that match behind it."""
+    hooks = yaml.safe_load((HERE.parent.parent / ".pre-commit-hooks.yaml").read_text())
+    named = yaml.safe_load((CI / "pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert {item["id"] for item in named} <= {item["id"] for item in hooks}
+    (tmp_path / "conf").mkdir()
+    config = tmp_path / "conf/train.yaml"
+    config.write_text("train_ds:\n  shard_seed: trng\n  input_cfg: [{type: txt, paths: /d/a}]\n")
+    (tmp_path / "facts.json").write_bytes((CI / "facts.json").read_bytes())
+    for hook in hooks:
+        files = [name for name in ("conf/train.yaml", "conf/notes.md", "src/a.py") if re.search(hook["files"], name)]
+        assert files == ["conf/train.yaml"]
+        arguments = next((item.get("args", []) for item in named if item["id"] == hook["id"]), [])
+        entry = [sys.executable, "-c", "from blendex.cli import main; main()", *hook["entry"].split()[1:]]
+        ran = subprocess.run([*entry, *arguments, *files], check=False, cwd=tmp_path, capture_output=True, text=True)
+        assert ran.returncode == 1, ran.stderr
+        assert "IDX016" in ran.stdout
+    assert "shard_seed: 42" in config.read_text(), "the second one has fixed"

@@ -1,5 +1,31 @@
 """The rules, by what they look at. Importing this enters them all."""
 
-from blendex.lint.rules import blends, chain, entries, indexes, mode, packs, runtime, storage, validation
+from blendex.lint.rules import (
+    blends,
+    chain,
+    content,
+    entries,
+    indexes,
+    mode,
+    packs,
+    pairs,
+    paths,
+    runtime,
+    storage,
+    validation,
+)
 
-__all__ = ["blends", "chain", "entries", "indexes", "mode", "packs", "runtime", "storage", "validation"]
+__all__ = [
+    "blends",
+    "chain",
+    "content",
+    "entries",
+    "indexes",
+    "mode",
+    "packs",
+    "pairs",
+    "paths",
+    "runtime",
+    "storage",
+    "validation",
+]

@@ -9,13 +9,12 @@ from typing import Any
 from blendex.blend.load import SeqNode
 from blendex.blend.model import Pointer, Problem, Source
 from blendex.errors import Code
-from blendex.formats.findings import FINDINGS
-from blendex.formats.findings import Severity as Weight
 from blendex.lint import kinds
-from blendex.lint.context import Context, Entry, Scope, Section
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
-from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
-from blendex.lint.rules.entries import listing
+from blendex.lint.rule import CODE, OURS, Example, Hit, at, on, rule
+from blendex.lint.rules.examples import listing
+from blendex.lint.scopes import Entry, Scope, Section, once
 
 # Problems of discovery that rules of their own tell better.
 _TOLD = {Code.UNKNOWN_TYPE, Code.PATH_COMPRESSED, Code.PATH_UNSUPPORTED}
@@ -320,10 +319,10 @@ def collisions(context: Context) -> Iterator[Hit]:
         folder = root.value if isinstance(root.value, str) else "/"
         told = False
         for source in entry.sources:
-            place = context.index_of(source.path, folder)
+            place = context.lookups.index_of(source, folder)
             if place is None:
                 continue
-            address = context.address(source.path) or source.path
+            address = context.lookups.address(source.path) or source.path
             other, where = places.setdefault(place, (source, address))
             if told or (other.kind == source.kind and where == address):
                 continue
@@ -332,82 +331,6 @@ def collisions(context: Context) -> Iterator[Hit]:
                 entry, f"{source.path[:200]} ({source.kind}) and {other.path[:200]} ({other.kind}) have one index.",
                 value=place[-200:], fix="Give one of the two an indexes_root of its own.",
             )  # fmt: skip
-
-
-_UNREADABLE = ("blank_line", "blank_record", "bom", "nul_byte", "not_utf8", "not_an_object", "half_line")
-
-
-def _content(context: Context, jsonl: bool) -> Iterator[Hit]:
-    """What reading the sources has found, where somebody has read them."""
-    entries = [entry for entry in context.entries if entry.sources]
-    wanted = [
-        (source, address)
-        for entry in entries
-        for source in entry.sources
-        if (source.kind == "jsonl") is jsonl and (address := context.address(source.path)) is not None
-    ]
-    many = len(dict(wanted))
-    total = len({source for entry in entries for source in entry.sources if (source.kind == "jsonl") is jsonl})
-    known = context.knowledge.findings(wanted) if context.knowledge is not None else {}
-    if total and len(known) < total:
-        kind = "JSON lines" if jsonl else "tars"
-        needs = "a build of this blend" if many else "sources that can be read here"
-        context.unknown(f"the content of {total - len(known):,} of {total:,} {kind}", needs)
-    for entry in entries:
-        for source in entry.sources:
-            bad = [item for item in known.get(source, ()) if _weighs(item.name, jsonl)]
-            if (source.kind == "jsonl") is not jsonl or not bad:
-                continue
-            first = bad[0]
-            packed = entry.get("index_pack").value is not None
-            yield on(
-                entry, f"{source.path[:200]}: {FINDINGS[first.name].effect}", value=f"{first.count:,} × {first.name}",
-                fix=FINDINGS[first.name].remedy, severity=Severity.FATAL if packed and jsonl else None,
-            )  # fmt: skip
-
-
-def _weighs(name: str, jsonl: bool) -> bool:
-    if jsonl:
-        return name in _UNREADABLE
-    return name in FINDINGS and FINDINGS[name].severity is Weight.REFUSE
-
-
-@rule(
-    "IDX025", Severity.ERROR,
-    title="Every line is a record", where="content of JSON lines",
-    why="Blank, half and unreadable lines are records too, for the index.",
-    otherwise="The draw of such a record ends the run; packs refuse the file.",
-    source=f"{OURS}; lhotse 2.0.0a7, IndexedJsonlReader",
-    example=Example(bad=listing("- {type: nemo, manifest_filepath: /d/a.json}"),
-                    good=listing("- {type: nemo, manifest_filepath: /d/b.json}"),
-                    findings={"/d/a.json": [("half_line", 1)], "/d/b.json": []}),
-)  # fmt: skip
-def content_of_lines(context: Context) -> Iterator[Hit]:
-    """A build has found lines that are no records."""
-    yield from _content(context, True)
-
-
-@rule(
-    "IDX026",
-    Severity.ERROR,
-    title="Every member of a tar is reached",
-    where="content of tars",
-    why="Upstream's indexes merge members of one stem, skip sparse ones, and end at a broken header.",
-    otherwise="Examples are missing, or bytes of another one are read.",
-    source=f"{OURS}; nemo-toolkit 3.0.0 and {CODE}, indexed_adapters.py",
-    example=Example(
-        bad=listing(
-            "- {type: nemo_tarred, manifest_filepath: /d/manifest_0.json, tarred_audio_filepaths: /d/audio_0.tar}"
-        ),
-        good=listing(
-            "- {type: nemo_tarred, manifest_filepath: /d/manifest_1.json, tarred_audio_filepaths: /d/audio_1.tar}"
-        ),
-        findings={"/d/audio_0.tar": [("merged_directories", 2)], "/d/audio_1.tar": []},
-    ),
-)
-def content_of_tars(context: Context) -> Iterator[Hit]:
-    """A build has found members that an index cannot reach."""
-    yield from _content(context, False)
 
 
 @rule(
@@ -422,42 +345,9 @@ def content_of_tars(context: Context) -> Iterator[Hit]:
 )  # fmt: skip
 def relative_blend(context: Context) -> Iterator[Hit]:
     """The blend of a config is named by a relative path."""
-    seen: set[Pointer] = set()
-    for part in context.training + context.evaluation:
-        setting = part.get("input_cfg")
+    for setting in once(part.get("input_cfg") for part in context.training + context.evaluation):
         value = setting.value
         if not isinstance(value, str) or value == "???" or value.startswith("/") or "://" in value:
             continue
-        if setting.pointer not in seen:
-            seen.add(setting.pointer)
-            yield at(setting, "Training looks for this blend in its working folder.", wanted="an absolute path",
-                     fix="Write an absolute path, or start training in the folder of the config.")  # fmt: skip
-
-
-@rule(
-    "IDX107",
-    Severity.ERROR,
-    title="Every source has its index where training looks",
-    where="all sources of indexed sections",
-    why="Most readers build what is missing on the spot, each rank for itself; some refuse.",
-    otherwise="A slow start in which ranks race each other, or none at all.",
-    source=f"{NOTES}; lhotse 2.0.0a7, index_exists",
-    example=Example(
-        bad="train_ds:\n  indexed: true\n  indexes_root: /i\n  input_cfg: [{type: nemo, manifest_filepath: "
-        "/d/a.json}]\n",
-        good="train_ds:\n  indexed: true\n  indexes_root: /j\n  input_cfg: [{type: nemo, "
-        "manifest_filepath: /d/a.json}]\n",
-        nested={"/d/a.json": '{"a": 1}\n', "/j/d/a.json.idx": "\0\0\0\0\0\0\0\0\t\0\0\0\0\0\0\0"},
-    ),
-)
-def sidecars_there(context: Context) -> Iterator[Hit]:
-    """A sidecar is not there. Whether those that are there are good is IDX055."""
-    from blendex.lint.rules.indexes import sidecars
-
-    for entry, root, missing, _ in sidecars(context):
-        if missing:
-            yield on(
-                entry, f"{len(missing):,} of {len(entry.sources):,} sources have no index under "
-                f"{root or 'their own folders'}, such as {missing[0][:200]}.",
-                value="missing", fix="Build a mirror (build-indexes-cmd.sh) and point indexes_root at its idx folder.",
-            )  # fmt: skip
+        yield at(setting, "Training looks for this blend in its working folder.", wanted="an absolute path",
+                 fix="Write an absolute path, or start training in the folder of the config.")  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from blendex.lint.context import Context, Scope, Setting
+from blendex.lint.context import Context
 from blendex.lint.facts import seconds_of
 from blendex.lint.launcher import Said
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, in_launcher, on, rule
+from blendex.lint.scopes import Scope, Setting, dotted
 
 _TRAIN = "train_ds:\n  num_workers: 4\n  input_cfg: [{type: nemo, manifest_filepath: /d/a.json}]\n"
 _TOPOLOGY = ("num_workers", "devices", "num_nodes", "world_size")
@@ -68,16 +69,28 @@ def _whole(setting: Setting | None) -> int | None:
     return setting.value if isinstance(setting.value, int) else None
 
 
+def _now(context: Context, setting: Setting | None) -> int | None:
+    """What a field is when the run starts: what the launcher makes it, else what the config says."""
+    if setting is None or context.launcher is None:
+        return _whole(setting)
+    said = context.launcher.overrides.get(dotted(setting.pointer))
+    if said is None:
+        return _whole(setting)
+    values = {_literal(item) for item in said if not item.varies}
+    value = values.pop() if len(values) == 1 else None
+    return int(value) if value is not None and value.isdigit() else None
+
+
 def _against_checkpoint(
     context: Context, workers: Setting, devices: Setting | None, nodes: Setting | None
 ) -> Iterator[Hit]:
     saved = context.facts.checkpoint
     for setting, key in ((workers, "num_workers"), (devices, "devices"), (nodes, "num_nodes")):
-        now = _whole(setting)
+        now = _now(context, setting)
         if setting is not None and key in saved and now is not None and saved[key] != now:
             yield at(setting, f"The checkpoint was saved with {key} {saved[key]}.", wanted=str(saved[key]),
                      fix="Use the same, or begin a new chain without the state of the dataloader.")  # fmt: skip
-    many, each = _whole(nodes), _whole(devices)
+    many, each = _now(context, nodes), _now(context, devices)
     if devices is None or many is None or each is None or saved.get("world_size", many * each) == many * each:
         return
     yield at(
@@ -108,13 +121,13 @@ def _against_launcher(
     for key, setting in (("nodes", nodes), ("nnodes", nodes), ("ntasks-per-node", devices), ("nproc-per-node", devices),
                          ("nproc_per_node", devices)):  # fmt: skip
         option = launcher.options.get(key)
-        now = _whole(setting)
+        now = _now(context, setting)
         given = _literal(option) if option is not None else None
-        overridden = setting is not None and f"trainer.{setting.key}" in launcher.overrides
-        if option is None or now is None or given is None or not given.isdigit() or overridden or setting is None:
+        if option is None or now is None or given is None or not given.isdigit() or setting is None:
             continue
-        if setting.written and int(given) != now:
-            yield in_launcher(context, option.line, f"The launcher asks for {key} {given}; the config says "
+        told = setting.written or dotted(setting.pointer) in launcher.overrides
+        if told and int(given) != now:
+            yield in_launcher(context, option.line, f"The launcher asks for {key} {given}; the training gets "
                                                     f"{setting.key} {now}.",
                               field=key, value=given, wanted=str(now), fix="Let both say the same.")  # fmt: skip
 

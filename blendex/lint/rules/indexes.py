@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from blendex.errors import BlendexError
-from blendex.lint.context import Context, Entry, Setting
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
+from blendex.lint.rules.packs import in_pack, judged
+from blendex.lint.scopes import Entry, Scope, Setting, once
+from blendex.storage.interface import Stat
 
 NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/raid", "/scratch", "/local", "/localscratch", "/mnt/local", "/nvme")  # noqa: S108
 # Of each entry so many sidecars are opened; a look at more would take longer than a person waits.
@@ -24,13 +25,8 @@ def _config(root: str, rest: str = "") -> str:
 
 def roots(context: Context) -> Iterator[Setting]:
     """Every written ``indexes_root``, once."""
-    seen: set[tuple[Any, ...]] = set()
-    settings = [part.get("indexes_root") for part in context.sections]
-    settings += [entry.get("indexes_root") for entry in context.entries]
-    for setting in settings:
-        if setting.written and setting.pointer not in seen:
-            seen.add(setting.pointer)
-            yield setting
+    scopes: list[Scope] = [*context.sections, *context.entries]
+    return (setting for setting in once(scope.get("indexes_root") for scope in scopes) if setting.written)
 
 
 def node_local(context: Context, path: str) -> bool | None:
@@ -116,13 +112,10 @@ def absolute(context: Context) -> Iterator[Hit]:
 )
 def null_root(context: Context) -> Iterator[Hit]:
     """An entry sets ``indexes_root`` to null."""
-    seen: set[tuple[Any, ...]] = set()
-    for entry in context.entries:
-        for scope in (entry, *entry.above):
-            own = scope.own("indexes_root")
-            if own is not None and own.known and own.value is None and own.pointer not in seen and not entry.classic:
-                seen.add(own.pointer)
-                yield at(own, "null takes the entry out of the mirror.", fix="Remove the key, or name a folder.")
+    scopes = (scope for entry in context.entries if not entry.classic for scope in (entry, *entry.above))
+    for own in once(scope.own("indexes_root") for scope in scopes):
+        if own.known and own.value is None:
+            yield at(own, "null takes the entry out of the mirror.", fix="Remove the key, or name a folder.")
 
 
 Found = tuple[Entry, str | None, list[str], list[tuple[str, str]]]
@@ -138,19 +131,23 @@ def sidecars(context: Context) -> list[Found]:
 
 def _look(context: Context) -> Iterator[Found]:
     looked = 0
-    # All at once: on a cluster each answer is a round trip, and many may be under way.
-    context.stats([source.path for entry in context.entries if _looked_for(entry) for source in entry.sources])
+    chosen: list[tuple[Entry, str | None]] = []
     for entry in context.entries:
         if not _looked_for(entry):
             continue
-        root = entry.get("indexes_root")
-        if not root.known or (root.value is not None and not isinstance(root.value, str)):
+        setting = entry.get("indexes_root")
+        root = setting.value
+        if not setting.known or not (root is None or isinstance(root, str)):
             continue
         looked += len(entry.sources)
         if looked > _MOST_LOOKED_AT:
-            context.unknown(f"the sidecars of entries after {entry.name}", "a build, which verifies all of them")
-            return
-        yield _entry(context, entry, root.value)
+            context.unknown(f"the sidecars of {entry.name} and after it", "a build, which verifies all of them")
+            break
+        chosen.append((entry, root))
+    places = ((context.lookups.index_of(source, base), source) for entry, base in chosen for source in entry.sources)
+    context.lookups.prepare([(place, source) for place, source in places if place is not None])
+    for entry, base in chosen:
+        yield _entry(context, entry, base)
 
 
 def _looked_for(entry: Entry) -> bool:
@@ -168,25 +165,18 @@ def _entry(context: Context, entry: Entry, root: str | None) -> Found:
     missing: list[str] = []
     bad: list[tuple[str, str]] = []
     unknown = 0
-    stats = context.stats([source.path for source in entry.sources])
     for source in entry.sources:
-        side = context.index_of(source.path, root)
+        side = context.lookups.index_of(source, root)
         if side is None:
             continue
-        address = context.address(side)
-        stat = stats[source.path]
-        whole = stat if stat is not None and not isinstance(stat, BlendexError) else None
-        try:
-            state = context.ground.sidecar(address, whole) if address is not None else None
-        except BlendexError:
-            state = None
+        state = context.lookups.sidecar(side, source)
         if state is None:
             unknown += 1
         elif state.missing:
             missing.append(source.path)
         elif state.wrong:
             bad.append((source.path, state.wrong))
-        elif whole is None:
+        elif source.kind != "sharegpt_route" and not isinstance(context.lookups.stat(source.path), Stat):
             unknown += 1
     if unknown:
         context.unknown(
@@ -209,11 +199,41 @@ def _entry(context: Context, entry: Entry, root: str | None) -> Found:
     ),
 )  # fmt: skip
 def stale(context: Context) -> Iterator[Hit]:
-    """A sidecar does not fit its source."""
+    """A sidecar, or a pack, does not fit its sources."""
+    for entry, _, why in judged(context):
+        if why:
+            yield in_pack(entry, f"The pack is stale: {why}.", "Build it again.")
     for entry, _, _, bad in sidecars(context):
         if bad:
             path, why = bad[0]
             yield on(
                 entry, f"{len(bad):,} of {len(entry.sources):,} indexes are stale or broken; of {path[:200]}: {why}.",
                 value=why, fix="Build them again: a mirror of Blendex is made whole or not at all.",
+            )  # fmt: skip
+
+
+@rule(
+    "IDX107",
+    Severity.ERROR,
+    title="Every source has its index where training looks",
+    where="all sources of indexed sections",
+    why="Most readers build what is missing on the spot, each rank for itself; some refuse.",
+    otherwise="A slow start in which ranks race each other, or none at all.",
+    source=f"{NOTES}; lhotse 2.0.0a7, index_exists",
+    example=Example(
+        bad="train_ds:\n  indexed: true\n  indexes_root: /i\n  input_cfg: [{type: nemo, manifest_filepath: "
+        "/d/a.json}]\n",
+        good="train_ds:\n  indexed: true\n  indexes_root: /j\n  input_cfg: [{type: nemo, "
+        "manifest_filepath: /d/a.json}]\n",
+        nested={"/d/a.json": '{"a": 1}\n', "/j/d/a.json.idx": "\0\0\0\0\0\0\0\0\t\0\0\0\0\0\0\0"},
+    ),
+)
+def sidecars_there(context: Context) -> Iterator[Hit]:
+    """A sidecar is not there. Whether those that are there are good is IDX055."""
+    for entry, root, missing, _ in sidecars(context):
+        if missing:
+            yield on(
+                entry, f"{len(missing):,} of {len(entry.sources):,} sources have no index under "
+                f"{root or 'their own folders'}, such as {missing[0][:200]}.",
+                value="missing", fix="Build a mirror (build-indexes-cmd.sh) and point indexes_root at its idx folder.",
             )  # fmt: skip

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from blendex.lint.context import Context, Section, Setting
+from blendex.lint.context import Context
+from blendex.lint.kinds import shown
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, needs, rule
+from blendex.lint.scopes import Section, dotted, once
 
 _ENTRY = "    input_cfg: [{type: nemo, manifest_filepath: /d/a.json}]\n"
 FALLBACK_SEED = 42
@@ -24,48 +27,68 @@ def _integer(value: Any) -> bool:
 
 def flag(context: Context, key: str, wanted: bool, message: str, sections: list[Section]) -> Iterator[Hit]:
     """A field that must be true, or must not be; each place that says it is told once."""
-    seen: set[tuple[Any, ...]] = set()
-    for part in sections:
-        setting = part.get(key)
-        if setting.pointer in seen:
-            continue
-        seen.add(setting.pointer)
+    for setting in once(part.get(key) for part in sections):
         if not setting.known:
-            context.unknown(f"{setting.spot.pointer and part.name}.{key}", "the value of its interpolation")
+            context.unknown(f"{dotted(setting.pointer)}", "the value of its interpolation")
         elif wanted and setting.value is not True:
             yield needs(setting, True, message)
         elif not wanted and setting.value not in (False, None):
             yield needs(setting, False, message)
 
 
-@rule(
-    "IDX001", Severity.ERROR,
-    title="Training reads by index", where="train_ds.indexed",
-    why="Only indexed readers can be put back to the example they were at.",
-    otherwise="Readers stream: a resumed run replays or skips data.",
-    source=NOTES, patch="sets `indexed: true`",
-    example=Example(bad=section("    seed: 1\n"), good=section("    indexed: true\n"),
-                    fixed=section("    seed: 1\n    indexed: true\n")),
-)  # fmt: skip
-def indexed(context: Context) -> Iterator[Hit]:
-    """``indexed`` is not true."""
-    yield from flag(context, "indexed", True, "Training does not read by index.", context.training)
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    """A switch of training sections that has one right state."""
+
+    id: str
+    key: str
+    wanted: bool
+    title: str
+    why: str
+    otherwise: str
+    message: str
+    bad: str
 
 
-@rule(
-    "IDX002", Severity.ERROR,
-    title="The dataloader keeps its state", where="train_ds.use_stateful_dataloader",
-    why="The state of the iterator has to be in the checkpoint.",
-    otherwise="A resumed run begins its data anew.",
-    source=NOTES, patch="sets `use_stateful_dataloader: true`",
-    example=Example(bad=section("    use_stateful_dataloader: false  # as before\n"),
-                    good=section("    use_stateful_dataloader: true\n"),
-                    fixed=section("    use_stateful_dataloader: true  # as before\n")),
+_FLAGS = (
+    _Flag(
+        "IDX001", "indexed", True, "Training reads by index",
+        "Only indexed readers can be put back to the example they were at.",
+        "Readers stream: a resumed run replays or skips data.",
+        "Training does not read by index.", "seed: 1",
+    ),
+    _Flag(
+        "IDX002", "use_stateful_dataloader", True, "The dataloader keeps its state",
+        "The state of the iterator has to be in the checkpoint.", "A resumed run begins its data anew.",
+        "The dataloader does not keep its state in checkpoints.", "use_stateful_dataloader: false  # as before",
+    ),
+    _Flag(
+        "IDX008", "force_finite", False, "Training has no end of its own",
+        "Finite sources end one by one, and cap the mixture.",
+        "The weights of the blend do not hold, or an epoch ends early.",
+        "Training is made finite.", "force_finite: true",
+    ),
 )  # fmt: skip
-def stateful(context: Context) -> Iterator[Hit]:
-    """``use_stateful_dataloader`` is not true."""
-    message = "The dataloader does not keep its state in checkpoints."
-    yield from flag(context, "use_stateful_dataloader", True, message, context.training)
+
+
+def _enter(item: _Flag) -> None:
+    right = f"{item.key}: {shown(item.wanted)}"
+    _, there, comment = item.bad.partition("  #")
+    fixed = f"{right}{there}{comment}" if item.bad.startswith(item.key) else f"{item.bad}\n    {right}"
+
+    @rule(
+        item.id, Severity.ERROR, title=item.title, where=f"train_ds.{item.key}", why=item.why,
+        otherwise=item.otherwise, source=NOTES, patch=f"sets `{right}`",
+        example=Example(
+            bad=section(f"    {item.bad}\n"), good=section(f"    {right}\n"), fixed=section(f"    {fixed}\n")
+        ),
+    )  # fmt: skip
+    def check(context: Context) -> Iterator[Hit]:
+        yield from flag(context, item.key, item.wanted, item.message, context.training)
+
+
+for _item in _FLAGS:
+    _enter(_item)
 
 
 @rule(
@@ -147,16 +170,12 @@ def shard_seed(context: Context) -> Iterator[Hit]:
 
 
 def _seed(context: Context, key: str, message: str) -> Iterator[Hit]:
-    seen: set[tuple[Any, ...]] = set()
-    for part in context.training:
-        setting = part.get(key)
-        if setting.pointer in seen:
-            continue
-        seen.add(setting.pointer)
+    parts = {part.get(key).pointer: part for part in reversed(context.training)}
+    for setting in once(part.get(key) for part in context.training):
         if not setting.known:
-            context.unknown(f"{part.name}.{key}", "the value of its interpolation")
+            context.unknown(dotted(setting.pointer), "the value of its interpolation")
         elif not setting.written or not _integer(setting.value):
-            seed = part.get("seed")
+            seed = parts[setting.pointer].get("seed")
             wanted = seed.value if key != "seed" and seed.written and _integer(seed.value) else FALLBACK_SEED
             yield needs(setting, wanted, message)
 
@@ -198,20 +217,6 @@ def _bucketing(part: Section) -> bool:
 
 
 @rule(
-    "IDX008", Severity.ERROR,
-    title="Training has no end of its own", where="train_ds.force_finite",
-    why="Finite sources end one by one, and cap the mixture.",
-    otherwise="The weights of the blend do not hold, or an epoch ends early.",
-    source=NOTES, patch="sets `force_finite: false`",
-    example=Example(bad=section("    force_finite: true\n"), good=section("    force_finite: false\n"),
-                    fixed=section("    force_finite: false\n")),
-)  # fmt: skip
-def finite(context: Context) -> Iterator[Hit]:
-    """``force_finite`` is true in training."""
-    yield from flag(context, "force_finite", False, "Training is made finite.", context.training)
-
-
-@rule(
     "IDX009", Severity.WARNING,
     title="Indexes have a place of their own", where="train_ds.indexes_root",
     why="Without it sidecars lie beside the sources, which are often read-only, remote, or shared.",
@@ -221,13 +226,11 @@ def finite(context: Context) -> Iterator[Hit]:
 )  # fmt: skip
 def indexes_root(context: Context) -> Iterator[Hit]:
     """``indexes_root`` is not set and packs do not cover every entry."""
-    seen: set[tuple[Any, ...]] = set()
-    for part in context.training:
-        setting = part.get("indexes_root")
-        if setting.pointer in seen or setting.value is not None or not setting.known:
+    parts = {part.get("indexes_root").pointer: part for part in reversed(context.training)}
+    for setting in once(part.get("indexes_root") for part in context.training):
+        if setting.value is not None or not setting.known:
             continue
-        seen.add(setting.pointer)
-        entries = part.entries
+        entries = parts[setting.pointer].entries
         if entries and all(
             entry.get("indexes_root").value is not None or entry.get("index_pack").value is not None
             for entry in entries
@@ -252,19 +255,13 @@ def indexes_root(context: Context) -> Iterator[Hit]:
 )  # fmt: skip
 def open_streams(context: Context) -> Iterator[Hit]:
     """``max_open_streams`` is set."""
-    for part in context.training:
-        yield from _set(part.get("max_open_streams"))
-    seen: set[tuple[Any, ...]] = set()
-    for entry in context.entries:
-        own = entry.own("max_open_streams") if entry.training and not entry.classic else None
-        if own is not None and own.pointer not in seen:
-            seen.add(own.pointer)
-            yield from _set(own)
-
-
-def _set(setting: Setting) -> Iterator[Hit]:
-    if setting.known and setting.value is not None:
-        yield needs(setting, None, "The number of open streams is limited, which takes a multiplexer without a state.")
+    entries = (entry for entry in context.entries if entry.training and not entry.classic)
+    own = (entry.own("max_open_streams") for entry in entries)
+    for setting in once((*(part.get("max_open_streams") for part in context.training), *own)):
+        if setting.known and setting.value is not None:
+            yield needs(
+                setting, None, "The number of open streams is limited, which takes a multiplexer without a state."
+            )  # fmt: skip
 
 
 @rule(

@@ -100,7 +100,9 @@ def builder_memory(context: Context) -> Iterator[Hit]:
         return
     paths = [source.path for entry in context.entries for source in entry.of_kind("jsonl")]
     sizes = [
-        stat.size for stat in context.stats(paths).values() if stat is not None and not isinstance(stat, BlendexError)
+        stat.size
+        for stat in context.lookups.stats(paths).values()
+        if stat is not None and not isinstance(stat, BlendexError)
     ]
     if not sizes:
         context.unknown("the size of the manifests", "sources that can be read here")

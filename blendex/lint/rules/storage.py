@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import NOTES, Example, Hit, in_launcher, on, rule
-from blendex.lint.rules.entries import listing
+from blendex.lint.rules.examples import listing
 
 _REMOTE = listing(
     '- {type: nemo_tarred, manifest_filepath: /d/manifest_0.json, tarred_audio_filepaths: "s3://b/audio_0.tar"}'

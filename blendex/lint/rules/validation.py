@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from blendex.lint.context import Context, Section
+from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, Example, Hit, at, needs, rule
+from blendex.lint.scopes import Section, dotted, once
 
 _ENTRY = "  input_cfg: [{type: nemo, manifest_filepath: /d/v.json}]\n"
 
@@ -40,22 +40,18 @@ def _indexed(part: Section) -> bool:
 )
 def finite_validation(context: Context) -> Iterator[Hit]:
     """An indexed section is not both."""
-    seen: set[tuple[Any, ...]] = set()
-    for part in context.evaluation:
-        if not _indexed(part):
-            continue
-        for key in ("force_map_dataset", "force_finite"):
-            setting = part.get(key)
-            # What several sets share is said once, where the sets inherit it from.
-            if part.outer is not None and part.own(key) is None:
-                setting = part.outer.get(key)
-            if setting.pointer in seen:
-                continue
-            seen.add(setting.pointer)
-            if not setting.known:
-                context.unknown(f"{part.name}.{key}", "the value of its interpolation")
-            elif setting.value is not True:
-                yield needs(setting, True, f"Indexed validation without {key}.")
+    indexed = [part for part in context.evaluation if _indexed(part)]
+    # What several sets share is said once, where the sets inherit it from.
+    wanted = (
+        part.outer.get(key) if part.outer is not None and part.own(key) is None else part.get(key)
+        for part in indexed
+        for key in ("force_map_dataset", "force_finite")
+    )
+    for setting in once(wanted):
+        if not setting.known:
+            context.unknown(dotted(setting.pointer), "the value of its interpolation")
+        elif setting.value is not True:
+            yield needs(setting, True, f"Indexed validation without {setting.key}.")
 
 
 @rule(
@@ -72,11 +68,8 @@ def finite_validation(context: Context) -> Iterator[Hit]:
 )
 def stateful_validation(context: Context) -> Iterator[Hit]:
     """``use_stateful_dataloader`` is true."""
-    seen: set[tuple[Any, ...]] = set()
-    for part in context.evaluation:
-        setting = part.get("use_stateful_dataloader")
-        if setting.value is True and setting.pointer not in seen:
-            seen.add(setting.pointer)
+    for setting in once(part.get("use_stateful_dataloader") for part in context.evaluation):
+        if setting.value is True:
             yield at(setting, "Validation keeps a state that nobody resumes.", wanted="false", fix="Set it to false.")
 
 
@@ -102,13 +95,8 @@ def stateful_validation(context: Context) -> Iterator[Hit]:
 def one_root(context: Context) -> Iterator[Hit]:
     """The roots of training and of an indexed validation differ."""
     train = {part.get("indexes_root").value for part in context.training if part.get("indexes_root").known}
-    seen: set[tuple[Any, ...]] = set()
-    for part in context.evaluation:
-        setting = part.get("indexes_root")
-        if not setting.known or setting.pointer in seen or not train or not _indexed(part):
-            continue
-        seen.add(setting.pointer)
-        if setting.value not in train:
+    for setting in once(part.get("indexes_root") for part in context.evaluation if train and _indexed(part)):
+        if setting.known and setting.value not in train:
             wanted = next(iter(sorted(str(value) for value in train)))
             yield at(setting, "Validation has another folder of indexes than training.", wanted=wanted,
                      fix="Use one mirror, unless two are meant.")  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query
@@ -10,9 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.blend.world import World
-from blendex.lint import outputs
-from blendex.lint.migrate import answer
-from blendex.lint.sarif import sarif
 from service import linting
 from service.api.v1 import schemas
 from service.house import HouseOf
@@ -44,11 +42,10 @@ async def post(
     options = Options(world, main, (), "", "fail", None, "auto", "unpacked")
     kind = request.headers.get("content-type", "")
     asked = await run_in_threadpool(linting.read_asked, house.site, kind, body, options)
-    found = await run_in_threadpool(linting.lint, house.site, asked, upstream)
+    found = await run_in_threadpool(house.lints.run, asked, upstream, output)
     if output == "zip":
-        data = await run_in_threadpool(lambda: outputs.zipped(outputs.folder(found)))
         headers = {"Content-Disposition": 'attachment; filename="migration.zip"'}
-        return Response(data, media_type="application/zip", headers=headers)
+        return Response(b64decode(found), media_type="application/zip", headers=headers)
     if output == "sarif":
-        return Json(sarif([found]), headers={"Content-Type": "application/sarif+json"})
-    return Json(answer([found]))
+        return Json(found, headers={"Content-Type": "application/sarif+json"})
+    return Json(found)

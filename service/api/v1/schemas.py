@@ -251,7 +251,7 @@ LINTED: dict[int | str, dict[str, Any]] = {
         },
     },
     422: _problem("The text cannot be read at all.", text=False),
-    429: _problem("Two are linted already; Retry-After says when to ask again.", text=False),
+    429: _problem("Others are being linted; Retry-After says when to ask again.", text=False),
 }
 
 
