@@ -24,26 +24,28 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
-def upgrade(engine: Engine) -> None:
-    """Migrate to the newest revision; nothing to do is nothing done.
+def upgrade(engine: Engine, target: str | None = None) -> None:
+    """Migrate to the newest revision, or up to ``target``; nothing to do is nothing done.
 
     Raises:
-        BlendexError: catalog_version, when the database is newer than this program.
+        BlendexError: catalog_version, when the database or the target is newer than this program.
     """
+    target = target or revision.head()
     current = revision.current(engine)
-    if current == revision.head():
+    if current == target:
         return
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if current is not None and current not in known:
-        raise BlendexError(
-            Code.CATALOG_VERSION,
-            f"the catalog is at revision {current}, which this version of Blendex does not know.",
-            next_step="Use the newer version that migrated it, or an empty database.",
-        )
+    for found in (current, target):
+        if found is not None and found not in known:
+            raise BlendexError(
+                Code.CATALOG_VERSION,
+                f"the catalog is at revision {found}, which this version of Blendex does not know.",
+                next_step="Use the newer version that migrated it, or an empty database.",
+            )
     with dialect.writer(engine).begin() as connection:
         # Several processes start at once: the first migrates, the others find it done.
         dialect.lock_migrations(connection)
-        command.upgrade(_config(connection), "head")
+        command.upgrade(_config(connection), target)
 
 
 def downgrade(engine: Engine, target: str) -> None:

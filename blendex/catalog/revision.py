@@ -46,6 +46,6 @@ def wait_for_head(engine: Engine, seconds: float) -> None:
             raise BlendexError(
                 Code.CATALOG_VERSION,
                 f"the catalog is at revision {found}, this version of Blendex works with {head()}.",
-                next_step="Run blendex migrate, once, before its processes start.",
+                next_step="Run blendex db upgrade, once, before its processes start.",
             )
         time.sleep(min(0.5, seconds))
