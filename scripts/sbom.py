@@ -2,9 +2,9 @@
 
     python scripts/sbom.py requirements/cluster.txt [WHEELHOUSE]
 
-With a folder of wheels, each component has the hash of its wheel, which must be one that is locked, and the licence that
-the wheel declares. Packages that the folder has no wheel of are left out: they are not for this platform. The same input
-gives the same bytes.
+With a folder of wheels, each component has the hash of its wheel, which must be one that is locked, and the licence
+that the wheel declares. Packages that the folder has no wheel of are left out: they are not for this platform. The same
+input gives the same bytes.
 """
 
 from __future__ import annotations
