@@ -41,7 +41,7 @@ def check(engine: Engine, root: str | None) -> Iterator[Diagnosis]:
         )
         return
     yield from (_latency(engine), _version(engine), _schema(engine), _clock(engine))
-    if root is not None and revision.current(engine) == revision.head():
+    if root is not None and revision.fits(engine):
         yield _tie(engine, root)
 
 
@@ -69,17 +69,18 @@ def _version(engine: Engine) -> Diagnosis:
 
 
 def _schema(engine: Engine) -> Diagnosis:
-    current, wanted = revision.current(engine), revision.head()
-    if current == wanted:
+    current = revision.current(engine)
+    if not revision.fits(engine):
+        error = revision.misfit(current)
+        return Diagnosis("schema", "wrong", error.message, error.next_step)
+    if current == revision.head():
         return Diagnosis("schema", "ok", f"at revision {current}, which this version works with.")
-    if current is not None and current > wanted:
-        return Diagnosis(
-            "schema",
-            "warning",
-            f"at revision {current}; this version knows {wanted}.",
-            "A newer version migrated it. Upgrade this one; docs/upgrade.md says what may run meanwhile.",
-        )
-    return Diagnosis("schema", "wrong", f"at revision {current}; this version needs {wanted}.", "blendex db upgrade")
+    return Diagnosis(
+        "schema",
+        "warning",
+        f"at revision {current}, newer than this version ({revision.head()}), which works with it.",
+        "Upgrade this one as well; docs/upgrade.md says what may run beside what.",
+    )
 
 
 def _clock(engine: Engine) -> Diagnosis:

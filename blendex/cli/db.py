@@ -68,9 +68,9 @@ def run_upgrade(root: Path | None, wait: float) -> str:
     engine, _ = _catalog(root)
     try:
         _patient(lambda: migrate.upgrade(engine), wait)
+        return revision.current(engine) or ""
     finally:
         engine.dispose()
-    return revision.head()
 
 
 @app.command()
@@ -88,18 +88,21 @@ def check(root: RootDir = None, wait: Wait = 0, json: Json = False) -> None:
     engine, _ = _catalog(root)
     deadline = time.monotonic() + wait
     try:
-        while (found := _patient(lambda: revision.current(engine), deadline - time.monotonic())) != revision.head():
+        while not (fits := _patient(lambda: revision.fits(engine), deadline - time.monotonic())):
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.5)
+        found = revision.current(engine)
         drift = [str(item) for item in migrate.drift(engine)] if found == revision.head() else []
     finally:
         engine.dispose()
-    good = found == revision.head() and not drift
-    if found != revision.head():
-        says = f"the catalog is at revision {found}, this version works with {revision.head()}: blendex db upgrade"
+    good = fits and not drift
+    if not fits:
+        says = str(revision.misfit(found))
     elif drift:
         says = f"the catalog is at revision {found}, and somebody changed its tables: " + "; ".join(drift)
+    elif found != revision.head():
+        says = f"the catalog is at revision {found}, newer than this version, which works with it"
     else:
         says = f"the catalog is at revision {found}, and its tables are what this version expects"
     _show({"good": good, "revision": found, "needed": revision.head(), "drift": drift}, json, says)
