@@ -29,6 +29,7 @@ COPY --from=build /opt/blendex /opt/blendex
 ENV PATH=/opt/blendex/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    HOME=/var/lib/blendex \
     BLENDEX_ROOT=/blendex \
     BLENDEX_LOG_FORMAT=json \
     CUDA_VISIBLE_DEVICES="" \
