@@ -5,6 +5,7 @@ must be true of every pod asserted of every pod. No cluster is needed.
 from __future__ import annotations
 
 import ipaddress
+import json
 import shutil
 import subprocess
 import sys
@@ -431,6 +432,28 @@ def test_wrong_values_are_refused_with_their_place(given: Doc, said: str | None)
     with pytest.raises(HelmError) as refused:
         render(given)
     assert said in str(refused.value).replace(".", "/")
+
+
+def test_the_schema_is_closed_everywhere() -> None:
+    """What is open by nature has no properties: labels, annotations, selectors, affinities, the workers' names."""
+    open_ones = []
+
+    def walk(schema: Any, place: str) -> None:
+        if isinstance(schema, list):
+            for number, part in enumerate(schema):
+                walk(part, f"{place}/{number}")
+        elif isinstance(schema, dict):
+            if (
+                schema.get("type") == "object"
+                and "properties" in schema
+                and schema["additionalProperties"] is not False
+            ):
+                open_ones.append(place)
+            for name, part in schema.items():
+                walk(part, f"{place}/{name}")
+
+    walk(json.loads((CHART / "values.schema.json").read_text()), "")
+    assert open_ones == []
 
 
 def test_work_that_nobody_claims_is_refused() -> None:
