@@ -73,6 +73,12 @@ def run_upgrade(root: Path | None, wait: float) -> str:
         engine.dispose()
 
 
+def _drift(engine: Any) -> list[str]:
+    from blendex.catalog import migrate
+
+    return [str(item) for item in migrate.drift(engine)]
+
+
 @app.command()
 def upgrade(root: RootDir = None, wait: Wait = 0, json: Json = False) -> None:
     """Bring the catalog to the revision that this version works with."""
@@ -81,9 +87,16 @@ def upgrade(root: RootDir = None, wait: Wait = 0, json: Json = False) -> None:
 
 
 @app.command()
-def check(root: RootDir = None, wait: Wait = 0, json: Json = False) -> None:
-    """Is the catalog what this version works with? Exit status 1 when it is not; --wait waits until it is."""
-    from blendex.catalog import migrate, revision
+def check(
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Compare every table as well: what somebody changed by hand fails.")
+    ] = False,
+    root: RootDir = None,
+    wait: Wait = 0,
+    json: Json = False,
+) -> None:
+    """Is the schema one that this version works with? Exit status 1 when it is not; --wait waits until it is."""
+    from blendex.catalog import revision
 
     engine, _ = _catalog(root)
     deadline = time.monotonic() + wait
@@ -93,7 +106,7 @@ def check(root: RootDir = None, wait: Wait = 0, json: Json = False) -> None:
                 break
             time.sleep(0.5)
         found = revision.current(engine)
-        drift = [str(item) for item in migrate.drift(engine)] if found == revision.head() else []
+        drift = _drift(engine) if strict and found == revision.head() else []
     finally:
         engine.dispose()
     good = fits and not drift
@@ -104,7 +117,7 @@ def check(root: RootDir = None, wait: Wait = 0, json: Json = False) -> None:
     elif found != revision.head():
         says = f"the catalog is at revision {found}, newer than this version, which works with it"
     else:
-        says = f"the catalog is at revision {found}, and its tables are what this version expects"
+        says = f"the catalog is at revision {found}, which this version works with"
     _show({"good": good, "revision": found, "needed": revision.head(), "drift": drift}, json, says)
     raise SystemExit(0 if good else 1)
 

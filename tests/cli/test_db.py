@@ -162,7 +162,8 @@ def test_commands(blendex: Blendex, tmp_path: Path) -> None:
     engine = open_engine(f"sqlite:///{tmp_path}/root/catalog.sqlite")
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE stray (a INTEGER)"))
-    assert "stray" in blendex("db", "check", code=1)[0]
+    assert "stray" in blendex("db", "check", "--strict", code=1)[0]
+    blendex("db", "check")  # an index that an administrator added must not keep processes from starting
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE stray"))
     engine.dispose()
@@ -182,7 +183,7 @@ def test_a_gate_waits_for_the_upgrade(databases: services.Databases, tmp_path: P
     subprocess.run([*command, "upgrade"], env=os.environ | environment, check=True, stdout=subprocess.DEVNULL)
     said = gate.communicate(timeout=60)[0]
     assert gate.returncode == 0
-    assert "its tables are what this version expects" in said
+    assert "which this version works with" in said
     # A database elsewhere is upgraded and checked where the root is not mounted.
     assert not (tmp_path / "root").exists()
 
