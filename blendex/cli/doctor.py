@@ -64,8 +64,10 @@ def root(patient: Patient) -> Iterator[Diagnosis]:
 def database(patient: Patient) -> Iterator[Diagnosis]:
     """The catalog."""
     settings = patient.settings
-    url = settings.database_url or default_url(str(settings.root), settings.state_dir)[0]
-    if url.startswith("sqlite:///") and not os.path.exists(url.removeprefix("sqlite:///")):
+    url = settings.database_url
+    if url is None and os.path.isdir(settings.root):
+        url = default_url(str(settings.root), settings.state_dir)[0]
+    if url is None or (url.startswith("sqlite:///") and not os.path.exists(url.removeprefix("sqlite:///"))):
         yield Diagnosis("connect", "ok", "there is none yet: the first build makes a SQLite file.")
         return
     engine = open_engine(url, "blendex doctor")

@@ -1,6 +1,6 @@
 """Does the filesystem of a root do what the protocols of publishing stand on? Looked at by doing it.
 
-Everything happens in one private folder under ``staging/`` that is gone afterwards.
+Everything happens in one private folder under ``staging/`` that is gone afterwards, as is a root that was not there.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ def check(root: str) -> Iterator[Diagnosis]:
     Args:
         root: an absolute path.
     """
-    place = os.path.join(root, "staging", f"doctor.{os.urandom(8).hex()}")
+    staging = os.path.join(root, "staging")
+    place = os.path.join(staging, f"doctor.{os.urandom(8).hex()}")
+    missing = [path for path in (staging, root) if not os.path.lexists(path)]
     try:
-        os.makedirs(os.path.dirname(place), exist_ok=True)
+        os.makedirs(staging, exist_ok=True)
         os.mkdir(place)
     except OSError as error:
         yield Diagnosis(
@@ -56,6 +58,9 @@ def check(root: str) -> Iterator[Diagnosis]:
                 )
     finally:
         remove_tree(place)
+        for path in missing:
+            with contextlib.suppress(OSError):  # somebody uses it by now
+                os.rmdir(path)
 
 
 def _mount(root: str, _place: str) -> Diagnosis:
