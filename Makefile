@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 SHELL_FILES := .ci/run scripts/*.sh tests/oracle/run.sh
 
-.PHONY: help check test oracle bench scale chaos fuzz lock lock-check wheel wheel-alone cluster orchestration
+.PHONY: help check test oracle bench scale chaos fuzz airgap lock lock-check wheel wheel-alone cluster orchestration
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -10,9 +10,11 @@ help:
 check: lock-check ## linters, types, layers, locked versions, shell scripts
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/mypy scripts/lock_check.py scripts/reference.py
+	.venv/bin/mypy scripts/lock_check.py scripts/reference.py scripts/chart_reference.py scripts/sbom.py scripts/picture.py
 	.venv/bin/lint-imports
 	$(PY) scripts/reference.py --check
+	$(PY) scripts/chart_reference.py --check
+	$(PY) scripts/picture.py --check
 	.venv/bin/shellcheck $(SHELL_FILES)
 
 test: ## install what the tests need and run them
@@ -48,6 +50,10 @@ lock: ## write requirements/*.txt again
 
 lock-check: ## do requirements/*.txt answer pyproject.toml?
 	@scripts/lock.sh --check
+
+airgap: ## one archive for a site without registries, and the proof that it is enough
+	scripts/airgap.sh dist/blendex-airgap.tar.gz
+	scripts/airgap-proof.sh dist/blendex-airgap.tar.gz
 
 wheel: ## dist/*.whl
 	rm -f dist/blendex-*.whl

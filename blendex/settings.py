@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _state_home() -> Path:
+    """Where a user's programs keep their state. A user id without an account, as in containers, has no home."""
+    given = os.environ.get("XDG_STATE_HOME")
+    if given is None and os.path.expanduser("~") == "~":
+        return Path(tempfile.gettempdir())
+    return Path(os.path.expanduser(given or "~/.local/state"))
 
 
 class Settings(BaseSettings):
@@ -60,7 +69,7 @@ class Settings(BaseSettings):
     max_submission_bytes: int = Field(64 * 2**20, ge=1024, description="Largest body of a submission.")
     max_sources: int = Field(2_000_000, ge=1, description="Most sources one blend may name.")
     state_dir: Path = Field(
-        default_factory=lambda: Path(os.environ.get("XDG_STATE_HOME", "~/.local/state")).expanduser() / "blendex",
+        default_factory=lambda: _state_home() / "blendex",
         description="Where SQLite goes when the root is on a network filesystem.",
     )
 

@@ -8,6 +8,7 @@ from blendex.builds import adopt
 from blendex.catalog import revision
 from blendex.catalog.dialect import alone, open_engine
 from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
+from blendex.errors import BlendexError
 from blendex.settings import Settings
 from blendex.storage.root import Root
 
@@ -44,12 +45,16 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
     if url is None:
         url, notice = default_url(root.path, settings.state_dir)
     engine = open_engine(url, application)
-    if not settings.migrate:
-        revision.wait_for_head(engine, MIGRATION_SECONDS)
-    elif revision.current(engine) != revision.head():
-        from blendex.catalog import migrate
+    try:
+        if not settings.migrate:
+            revision.wait_for_fit(engine, MIGRATION_SECONDS)
+        elif not revision.fits(engine):
+            from blendex.catalog import migrate
 
-        migrate.upgrade(engine)
+            migrate.upgrade(engine)
+    except BlendexError:
+        engine.dispose()
+        raise
     work = UnitOfWork(engine)
     if not belongs(work, root.path):
         with alone(engine, "adoption"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, cast
+from urllib.parse import quote
 
 import orjson
 from sqlalchemy import (
@@ -34,13 +36,15 @@ from sqlalchemy import (
 from sqlalchemy import table as table_clause
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Session
 
 # What comes and goes: a database that restarts, a deadlock that it resolved against us, a lock not to be had in
 # time, no connection free. Whoever was told so may do the same again.
 AWAY = (OperationalError, InterfaceError, InternalError, PoolTimeout)
+# A file that is no database, or a server that takes no such statement: trying again mends nothing.
+UNUSABLE = (DatabaseError,)
 WRITE = "blendex_write"
 # Rows of one statement in bulk; of 400,000 at once the parameters alone took 200 MB.
 AT_ONCE = 5_000
@@ -77,6 +81,17 @@ def open_engine(url: str, application: str = "blendex") -> Engine:
             "options": f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
         },
     )
+
+
+def open_file(path: str) -> Engine:
+    """An engine that reads a SQLite file and leaves no trace on it, not even that it was opened."""
+    return create_engine(f"sqlite:///file:{quote(path)}?mode=ro&uri=true")
+
+
+def close_file(path: str) -> None:
+    """Make one file of a SQLite database that nobody has open: nothing beside it, and readable where nobody writes."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")
 
 
 def reader(engine: Engine) -> Engine:
@@ -122,6 +137,12 @@ def alone(engine: Engine, what: str) -> Iterator[None]:
         finally:
             connection.execute(text("SELECT pg_advisory_unlock(hashtext(:what))"), {"what": f"blendex {what}"})
             connection.invalidate()  # its lock_timeout is not that of the others
+
+
+def server_version(engine: Engine) -> tuple[str, tuple[int, ...]]:
+    """The name of the database and its version."""
+    with engine.connect():  # the dialect learns it with the first connection
+        return engine.dialect.name, tuple(map(int, engine.dialect.server_version_info or ()))
 
 
 def now(session: Session) -> ColumnElement[float]:
@@ -243,6 +264,17 @@ def update_from(
     matches = [target.c[key] == copied.c[key], *(target.c[name] == item for name, item in where.items())]
     statement = update(target).where(*matches).values({value: copied.c[value]} | fixed)
     session.execute(statement.execution_options(synchronize_session=False))
+
+
+def go_on_counting(connection: Connection, target: Table) -> None:
+    """After rows were copied with their ids: let the next id be a new one. SQLite looks at the rows itself."""
+    if connection.dialect.name == "sqlite":
+        return
+    for item in target.primary_key.columns:
+        sequence = connection.execute(select(func.pg_get_serial_sequence(target.name, item.name))).scalar_one()
+        if sequence is not None:
+            highest = connection.execute(select(func.max(item))).scalar_one()
+            connection.execute(select(func.setval(sequence, highest or 1, highest is not None)))
 
 
 def _copy(session: Session, target: Table, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TableClause:

@@ -9,11 +9,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, delete
 
 from blendex.catalog import dialect, revision
-from blendex.catalog.models import Base
-from blendex.errors import BlendexError, Code
+from blendex.catalog.models import Base, Meta
 
 
 def _config(connection: Connection | None = None) -> Config:
@@ -24,26 +23,30 @@ def _config(connection: Connection | None = None) -> Config:
     return config
 
 
-def upgrade(engine: Engine) -> None:
-    """Migrate to the newest revision; nothing to do is nothing done.
+def upgrade(engine: Engine, target: str | None = None) -> None:
+    """Migrate to the newest revision, or up to ``target``; nothing to do is nothing done.
+
+    A database that a newer program migrated, and only added to, is left as it is.
 
     Raises:
-        BlendexError: catalog_version, when the database is newer than this program.
+        BlendexError: catalog_version, when the database or the target is newer than this program can work with.
     """
+    target = target or revision.head()
     current = revision.current(engine)
-    if current == revision.head():
+    if current == target or (target == revision.head() and revision.fits(engine)):
         return
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if current is not None and current not in known:
-        raise BlendexError(
-            Code.CATALOG_VERSION,
-            f"the catalog is at revision {current}, which this version of Blendex does not know.",
-            next_step="Use the newer version that migrated it, or an empty database.",
-        )
+    for found in (current, target):
+        if found is not None and found not in known:
+            raise revision.misfit(found)
     with dialect.writer(engine).begin() as connection:
         # Several processes start at once: the first migrates, the others find it done.
         dialect.lock_migrations(connection)
-        command.upgrade(_config(connection), "head")
+        command.upgrade(_config(connection), target)
+        if target == revision.head():
+            connection.execute(delete(Meta).where(Meta.key == revision.ADDITIVE_KEY))
+            values = {"key": revision.ADDITIVE_KEY, "value": revision.ADDITIVE_SINCE}
+            connection.execute(dialect.table(Meta).insert().values(values))
 
 
 def downgrade(engine: Engine, target: str) -> None:

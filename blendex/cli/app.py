@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from blendex.cli.db import app as db_app
 from blendex.errors import BlendexError, Code
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ builds_app = typer.Typer(
 )
 mirrors_app = typer.Typer(help="List mirrors, look at one.", invoke_without_command=True)
 names_app = typer.Typer(help="List names, look at one, move one.", invoke_without_command=True)
+app.add_typer(db_app, name="db")
 app.add_typer(builds_app, name="builds")
 app.add_typer(mirrors_app, name="mirrors")
 app.add_typer(names_app, name="names")
@@ -250,11 +252,30 @@ def worker(
 
 @app.command()
 def migrate(root: RootDir = None, json: Json = False) -> None:
-    """Bring the catalog to the revision that this version works with."""
-    from blendex.cli.worker import migrate as run
+    """Short for db upgrade."""
+    from blendex.cli.db import run_upgrade
 
-    revision = run(root)
+    revision = run_upgrade(root, 0)
     _print({"revision": revision}, json, f"the catalog is at revision {revision}")
+
+
+@app.command()
+def doctor(
+    second_host: Annotated[
+        bool, typer.Option("--second-host", help="Wait for another machine, and time how soon it sees the root.")
+    ] = False,
+    from_node: Annotated[str | None, typer.Option(help="On that machine: the code that --second-host printed.")] = None,
+    json: Json = False,
+    root: RootDir = None,
+) -> None:
+    """Look at root, database, queue and clock, and say of each what to do. Exit status 1 when something is wrong."""
+    from blendex.cli import doctor as command
+
+    if second_host and from_node is not None:
+        raise BlendexError(Code.BAD_REQUEST, "--second-host and --from-node exclude each other.", next_step="Say one.")
+    found = command.examine(root, from_node, second_host)
+    _print(command.as_dict(found), json, "\n".join(command.lines(found)))
+    raise SystemExit(0 if command.as_dict(found)["healthy"] else 1)
 
 
 @app.command()

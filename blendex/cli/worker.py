@@ -1,4 +1,4 @@
-"""``blendex worker`` and ``blendex migrate``."""
+"""``blendex worker``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from blendex.builds.site import open_site
-from blendex.catalog import migrate as migrations
-from blendex.catalog import revision
-from blendex.catalog.dialect import open_engine
-from blendex.catalog.engine import default_url
 from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs
 from blendex.settings import Settings
-from blendex.storage.root import Root
 
 
 def _settings(root: Path | None, classes: Sequence[str], slots: int | None, budget_mb: int | None) -> Settings:
@@ -58,14 +53,3 @@ def work(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def migrate(root: Path | None) -> str:
-    """Bring the catalog to the revision of this version; the revision."""
-    settings = settings_for(root)
-    place = Root(settings.root)
-    place.prepare()
-    engine = open_engine(settings.database_url or default_url(place.path, settings.state_dir)[0], "blendex migrate")
-    migrations.upgrade(engine)
-    engine.dispose()
-    return revision.head()

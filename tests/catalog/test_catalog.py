@@ -55,6 +55,7 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
     migrate.upgrade(engine)
     with UnitOfWork(engine).write() as session:
         session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        session.execute(text("UPDATE meta SET value = '9999' WHERE key = 'additive_since'"))
     with pytest.raises(BlendexError) as raised:
         migrate.upgrade(engine)
     assert raised.value.code is Code.CATALOG_VERSION

@@ -1,0 +1,143 @@
+"""``blendex doctor``: looks at everything a deployment stands on, and says of each what to do.
+
+A kind of thing to look at is one function from what is known of the deployment to diagnoses, entered in ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blendex.catalog import health
+from blendex.catalog.dialect import open_engine
+from blendex.catalog.engine import default_url
+from blendex.cli.local import settings_for
+from blendex.observability.diagnosis import Diagnosis
+from blendex.settings import Settings
+from blendex.storage import rootcheck, secondhost
+
+WAIT_SECONDS = 120.0
+STA_UNSYNC = 0x0040  # linux/timex.h
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is looked at.
+
+    Args:
+        settings: of this process.
+        code: the code of another machine that waits for this one; None: no other machine waits.
+        second_host: wait for another machine.
+    """
+
+    settings: Settings
+    code: str | None = None
+    second_host: bool = False
+
+    def root_id(self) -> str | None:
+        """The id in the root, when it has one; looking must not make one."""
+        try:
+            return Path(self.settings.root, "catalog-id").read_text().strip()
+        except OSError:
+            return None
+
+
+def root(patient: Patient) -> Iterator[Diagnosis]:
+    """The folder of mirrors, and whether another machine sees it alike."""
+    path = str(patient.settings.root)
+    yield from rootcheck.check(path)
+    if patient.code is not None:
+        yield from secondhost.answer(path, patient.code, WAIT_SECONDS)
+    elif patient.second_host:
+        yield from secondhost.ask(path, WAIT_SECONDS, lambda code: _tell(path, code))
+    else:
+        yield Diagnosis(
+            "visible", "skipped", "no other machine was asked.", "blendex doctor --second-host asks one, and says how."
+        )
+
+
+def database(patient: Patient) -> Iterator[Diagnosis]:
+    """The catalog."""
+    settings = patient.settings
+    url = settings.database_url
+    if url is None and os.path.isdir(settings.root):
+        url = default_url(str(settings.root), settings.state_dir)[0]
+    if url is None or (url.startswith("sqlite:///") and not os.path.exists(url.removeprefix("sqlite:///"))):
+        yield Diagnosis("connect", "ok", "there is none yet: the first build makes a SQLite file.")
+        return
+    engine = open_engine(url, "blendex doctor")
+    try:
+        yield from health.check(engine, str(settings.root) if patient.root_id() else None)
+    finally:
+        engine.dispose()
+
+
+def queue(patient: Patient) -> Iterable[Diagnosis]:
+    """The broker."""
+    broker = patient.settings.broker_url
+    if broker is None:
+        return [Diagnosis("connect", "skipped", "BLENDEX_BROKER_URL is unset: work is done without one.")]
+    try:
+        from workers import health as broker_health
+    except ModuleNotFoundError as error:
+        return [
+            Diagnosis("connect", "wrong", f"{error.name} is not installed.", "pip install 'blendex[workers,postgres]'")
+        ]
+    return broker_health.check(broker.get_secret_value(), patient.root_id())
+
+
+def clock(_patient: Patient) -> Iterator[Diagnosis]:
+    """Whether the kernel says that somebody keeps this machine's clock right."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    state = (ctypes.c_int * 64)()  # struct timex, 208 bytes; modes 0 asks; status is the int after four longs and pad
+    if libc.adjtimex(state) < 0:
+        yield Diagnosis("ntp", "skipped", "the kernel does not tell whether the clock is kept.")
+    elif state[10] & STA_UNSYNC:
+        yield Diagnosis(
+            "ntp", "warning", "nobody keeps this machine's clock.", "Run NTP (chrony, systemd-timesyncd) on the host."
+        )
+    else:
+        yield Diagnosis("ntp", "ok", "the kernel says that the clock is kept.")
+
+
+KINDS: dict[str, Callable[[Patient], Iterable[Diagnosis]]] = {
+    "root": root,
+    "database": database,
+    "queue": queue,
+    "clock": clock,
+}
+
+
+def examine(root: Path | None, code: str | None, second_host: bool) -> list[tuple[str, Diagnosis]]:
+    """Every diagnosis of every kind."""
+    patient = Patient(settings_for(root), code, second_host)
+    return [(kind, item) for kind, look in KINDS.items() for item in look(patient)]
+
+
+def as_dict(found: list[tuple[str, Diagnosis]]) -> dict[str, Any]:
+    """The JSON form."""
+    return {
+        "healthy": not any(item.verdict == "wrong" for _, item in found),
+        "checks": [
+            {"kind": kind, "check": item.check, "verdict": item.verdict, "says": item.says, "do": item.do}
+            for kind, item in found
+        ],
+    }
+
+
+def lines(found: list[tuple[str, Diagnosis]]) -> Iterator[str]:
+    """The form for people."""
+    for kind, item in found:
+        yield f"{item.verdict:<8} {kind:<9} {item.check:<10} {item.says}"
+        if item.do:
+            yield f"{'':<29} -> {item.do}"
+
+
+def _tell(path: str, code: str) -> None:
+    sys.stderr.write(f"On another machine, within two minutes:\n  blendex doctor --root {path} --from-node {code}\n")
+    sys.stderr.flush()
