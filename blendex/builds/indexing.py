@@ -40,7 +40,7 @@ def prepare(site: Site, unit: Unit) -> Call:
         return _derive(site, unit, payload)
     arguments = {
         "root": site.root.path,
-        "roots": list(site.roots),
+        **site.reading(),
         "attempt": attempt(unit),
         "compat": payload["compat"],
         "sources": payload["sources"],
@@ -62,7 +62,7 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
                 inputs.append(item | {"content_hash": known.content_hash})
     arguments = {
         "root": site.root.path,
-        "roots": list(site.roots),
+        **site.reading(),
         "attempt": attempt(unit),
         "compat": compat,
         "recipe": recipe(spec["kind"], compat, spec["derivation"]),

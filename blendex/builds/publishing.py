@@ -322,7 +322,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
         checked_at = round(states.now(session), 3)
     arguments = submission | {
         "root": site.root.path,
-        "roots": list(site.roots),
+        **site.reading(),
         "build": build.id,
         "attempt": attempt(unit),
         "key": keys.key(layouts, () if build.options.get("sidecars") == "all" else layouts),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from blendex.blend.world import World
 from blendex.builds import adopt
+from blendex.builds.profiles import profiles_for
 from blendex.catalog import revision
 from blendex.catalog.dialect import alone, open_engine
 from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
 from blendex.settings import Settings
+from blendex.storage.profiles import Profile
 from blendex.storage.root import Root
+from blendex.storage.stores import Stores
 
 # A process that does not migrate waits this long for the one that does.
 MIGRATION_SECONDS = 120.0
+# The roots of a user's own command line, which may read whatever the user may.
+EVERYWHERE = ("/",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,19 @@ class Site:
     work: UnitOfWork
     roots: tuple[str, ...]  # where sources may be read
     notice: str | None = None
+    stores: tuple[Profile, ...] = field(default=(), repr=False)  # where objects may be read
+
+    def reading(self) -> dict[str, Any]:
+        """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept."""
+        return {"roots": list(self.roots), "stores": [profile.as_dict() for profile in self.stores]}
+
+    def storage(self) -> Stores:
+        """The stores, for small reads in this process."""
+        return Stores(self.roots, self.stores)
+
+    def placed(self, world: World) -> World:
+        """A world with the routes of this site's profiles: which endpoint answers for a URL is no client's choice."""
+        return replace(world, stores=tuple(route for profile in self.stores for route in profile.routes()))
 
 
 def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex") -> Site:
@@ -57,4 +77,4 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
                 # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
                 adopt.adopt_all(work, root)
                 tie(work, root.path)
-    return Site(settings, root, work, roots, notice)
+    return Site(settings, root, work, roots, notice, profiles_for(settings, own=roots == EVERYWHERE))

@@ -35,8 +35,10 @@ from blendex.blend.rewrite import ready_blend
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, Origin, files_of
-from blendex.storage.local import LocalStorage, token_mtime_ns
+from blendex.storage.driver import identity
+from blendex.storage.local import token_mtime_ns
 from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, write_all
+from blendex.storage.stores import open_stores
 from blendex.units.cross import check
 from blendex.units.facts import Facts
 from blendex.units.job import read_job
@@ -154,7 +156,7 @@ class _Stage:
                 self._write(target, self._stored(item), item)
             return self._validity(item)
         # Offsets may be the same as before a touch, and are linked then; what speaks of the source itself is written.
-        origin = Origin(item["path"], item["size"], token_mtime_ns(item["token"]))
+        origin = Origin(item["path"], item["size"], token_mtime_ns(item["token"]), identity(item["token"]))
         files = files_of(item["kind"], self._stored(item), origin)
         if not self._link(item, first, target, len(files[0])):
             self._write(target, files[0], item)
@@ -251,14 +253,19 @@ def _job(arguments: dict[str, Any]) -> str:
 
 def _changed(arguments: dict[str, Any]) -> list[str]:
     """Paths of sources that are not what was read any more."""
-    storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
+    storage = open_stores(arguments)
     job = _job(arguments)
     answers = storage.stat_many(item["address"] for item in _with_files(job))
-    return [
-        item["path"]
-        for item, answer in zip(_with_files(job), answers, strict=True)
-        if isinstance(answer, BlendexError) or answer.token != item["token"]
-    ]
+    changed = []
+    for item, answer in zip(_with_files(job), answers, strict=True):
+        if isinstance(answer, BlendexError):
+            if answer.code in (Code.STORE_UNREACHABLE, Code.STORE_BUSY):
+                raise answer  # nobody knows, so nothing is said of the sources
+            changed.append(item["path"])
+        elif answer.token != item["token"]:
+            changed.append(item["path"])
+    storage.close()
+    return changed
 
 
 def _with_files(job: str) -> Iterator[dict[str, Any]]:
@@ -375,7 +382,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     world = World.from_dict(arguments["world"])
     nested = {path: text.encode() for path, text in arguments["nested"].items()}
     limits = limits_of(arguments)
-    reader = FolderReader(LocalStorage(arguments["roots"]), nested, limits.bytes)
+    reader = FolderReader(open_stores(arguments), nested, limits.bytes)
     blend = ready_blend(
         arguments["text"].encode(),
         arguments["file"],
