@@ -38,8 +38,8 @@ def _settings() -> str:
             default = "none" if field.default in (None, ()) else f"`{field.default}`"
         lines.append(f"| `BLENDEX_{name.upper()}` | {default} | {field.description} |")
     lines += [
-        "\n## Endpoint profiles\n\nFields of one profile in `BLENDEX_STORES` or the stores file. A secret may be written "
-        "`env:NAME` or `file:/path`.\n",
+        "\n## Endpoint profiles\n\nFields of one profile in `BLENDEX_STORES` or the stores file. A secret may be "
+        "written `env:NAME` or `file:/path`.\n",
         "| field | default | what it is |\n|---|---|---|",
     ]
     for name, field in StoreSettings.model_fields.items():

@@ -14,7 +14,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from blendex.errors import BlendexError
 from blendex.storage.driver import Body, Driver, differ, parse_range
@@ -68,6 +68,7 @@ class Endpoint:
         self.meter = Meter(profile.pace)
         self.gate = Gate(profile.parallel)
         self._count = threading.Lock()
+        self._down: StoreFailure | None = None
         self._down_until = 0.0
         self._pool: ThreadPoolExecutor | None = None
 
@@ -96,9 +97,9 @@ class Endpoint:
         tries = tries or self.tries()
         while True:
             try:
-                if time.monotonic() < self._down_until:
+                if self._down is not None and time.monotonic() < self._down_until:
                     # Who asks for thousands of objects need not wait for each that nobody answers.
-                    raise told(StoreFailure(Trouble.DOWN, "as a moment ago"), place, self.profile)
+                    raise told(self._down, place, self.profile)
                 with self.gate.turn():
                     self.counted(requests=1)
                     began = time.monotonic()
@@ -109,6 +110,7 @@ class Endpoint:
                     tries.after(failure, place)
                 except BlendexError:
                     if failure.trouble is Trouble.DOWN:
+                        self._down = failure
                         self._down_until = time.monotonic() + DOWN_SECONDS
                     raise
                 continue
@@ -305,25 +307,47 @@ class Stream:
         self.close()
 
 
-def digest(data: bytes, kind: str) -> str | None:
-    """The checksum of some bytes, as stores write it; None for a kind that is not computed here."""
-    kind = kind.lower()
-    if kind in ("xxhash2", "xxhash"):  # AIStore: XXH64 with seed 0
+class Summer(Protocol):
+    """A checksum in the making."""
+
+    def update(self, data: bytes | memoryview, /) -> object: ...
+    def hexdigest(self) -> str: ...
+
+
+class _Crc32:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+def summer(kind: str) -> Summer | None:
+    """A checksum of a kind, as stores call it; None for a kind that is not computed here."""
+    if kind == "xxhash2":  # AIStore: XXH64 with seed 0
         try:
             import xxhash
         except ImportError:
             return None
-        return xxhash.xxh64(data).hexdigest()
+        made: Summer = xxhash.xxh64()
+        return made
     if kind in ("md5", "sha256", "sha512", "sha1"):
-        return hashlib.new(kind, data, usedforsecurity=False).hexdigest()
-    if kind == "crc32":
-        return f"{zlib.crc32(data):08x}"
-    return None
+        return hashlib.new(kind, usedforsecurity=False)
+    return _Crc32() if kind == "crc32" else None
+
+
+def agrees(ours: str, value: str) -> bool:
+    """Whether a hex digest is what a store tells, in hex or in base64."""
+    return ours == value.lower() or b64encode(bytes.fromhex(ours)).decode() == value
 
 
 def matches(data: bytes, kind: str, value: str) -> bool:
     """Whether a checksum is that of these bytes; a kind that is not computed here says nothing."""
-    ours = digest(data, kind)
-    if ours is None or ours == value.lower():
+    made = summer(kind)
+    if made is None:
         return True
-    return b64encode(bytes.fromhex(ours)).decode() == value
+    made.update(data)
+    return agrees(made.hexdigest(), value)

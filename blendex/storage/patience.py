@@ -112,6 +112,16 @@ class Tries:
         self._sleep(wait)
 
 
+class DamagedError(BlendexError):
+    """The checksum of a whole object that was read in pieces is another one than its store tells: read it again."""
+
+
+def damaged(place: Place, kind: str) -> DamagedError:
+    """The bytes of an object are not those that its store means."""
+    code, message, next_step = _TEXTS[Trouble.DAMAGED]
+    return DamagedError(code, message.format(detail=f"its {kind}"), file=place.address, next_step=next_step)
+
+
 def told(failure: StoreFailure, place: Place, profile: Profile) -> BlendexError:
     """What people are told of a failure that nobody tries again."""
     code, message, next_step = _TEXTS[failure.trouble]

@@ -20,8 +20,9 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from blendex.storage.endpoint import Endpoint, Stream
+from blendex.storage.endpoint import Endpoint, Stream, agrees, summer
 from blendex.storage.interface import Stat
+from blendex.storage.patience import damaged
 from blendex.storage.profiles import Place
 
 # Up to here an object that is wanted whole is read into memory at once.
@@ -133,6 +134,8 @@ class OpenedObject:
         self._from = 0  # where the steps since the last decision began
         self._last = -1
         self._hopping = False
+        self._sum = summer(stat.checksum[0]) if whole and data is None and stat.checksum else None
+        self._summed = 0
         self.stat = stat
         self.size = stat.size
 
@@ -155,6 +158,9 @@ class OpenedObject:
             part = data[inside : inside + wanted - done]
             buffer[done : done + len(part)] = part
             done += len(part)
+        if self._sum is not None and offset <= self._summed < offset + done:
+            self._sum.update(buffer[self._summed - offset : done])
+            self._summed = offset + done
         return done
 
     def _piece(self, position: int, length: int) -> tuple[int, memoryview]:
@@ -224,7 +230,15 @@ class OpenedObject:
             self._way = None
 
     def unchanged(self) -> bool:
-        """Always: each response proved that it is of the object that was opened."""
+        """Always: each response proved that it is of the object that was opened.
+
+        Raises:
+            DamagedError: all of it was read, and its checksum is not the one that the store tells.
+        """
+        checksum = self.stat.checksum
+        read = self._sum is not None and self._summed == self.size
+        if self._sum is not None and checksum is not None and read and not agrees(self._sum.hexdigest(), checksum[1]):
+            raise damaged(self._place, checksum[0])
         return True
 
     def close(self) -> None:

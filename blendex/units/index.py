@@ -18,6 +18,7 @@ from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build, recipe
 from blendex.storage.driver import identity
 from blendex.storage.interface import Opened
+from blendex.storage.patience import DamagedError
 from blendex.storage.profiles import is_object
 from blendex.storage.root import Root
 from blendex.storage.stores import Stores, open_stores
@@ -79,13 +80,13 @@ def _index(
     storage: Stores, source: Opened | BlendexError, now_ns: int, writer: BundleWriter,
     kind: str, path: str, address: str, compat: str, learn: bool,
 ) -> None:  # fmt: skip
-    """Read one source; an object that is another one by the time it is read is begun anew, once."""
+    """Read one source; an object that is another one by the time it is read, or damaged, is begun anew, once."""
     try:
         if isinstance(source, BlendexError):
             raise source
         _index_one(source, now_ns, writer, kind, path, address, compat, learn)
     except BlendexError as error:
-        if error.code is not Code.SOURCE_CHANGED or not is_object(address):
+        if not is_object(address) or not (error.code is Code.SOURCE_CHANGED or isinstance(error, DamagedError)):
             raise
         again = storage.open(address, whole=_whole(kind))
         _index_one(again, storage.now_ns(), writer, kind, path, address, compat, learn)
