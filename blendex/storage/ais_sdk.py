@@ -91,7 +91,11 @@ class Sdk:
         """The raw response of a GET, and the attributes that it carries."""
         reader = self.bucket(scheme, bucket).object(key).get_reader(byte_range=byte_range)
         raw = self._guarded(reader.raw)
-        self._ours(raw.headers)
+        try:
+            self._ours(raw.headers)
+        except StoreFailure:
+            raw.close()
+            raise
         return raw, reader.attributes
 
     def member(self, scheme: str, bucket: str, key: str, path: str, limit: int) -> bytes:
