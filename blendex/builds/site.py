@@ -8,7 +8,7 @@ from typing import Any
 from blendex.blend.world import World
 from blendex.builds import adopt
 from blendex.builds.profiles import profiles_for
-from blendex.catalog import revision
+from blendex.catalog import endpoints, revision
 from blendex.catalog.dialect import alone, open_engine
 from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
 from blendex.settings import Settings
@@ -35,7 +35,12 @@ class Site:
 
     def reading(self) -> dict[str, Any]:
         """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept."""
-        return {"roots": list(self.roots), "stores": [profile.as_dict() for profile in self.stores]}
+        if not self.stores:
+            return {"roots": list(self.roots), "stores": []}
+        with self.work.read() as session:
+            paces = endpoints.paces(session)
+        stores = [profile.as_dict() | {"pace": paces.get(profile.name, {})} for profile in self.stores]
+        return {"roots": list(self.roots), "stores": stores}
 
     def storage(self) -> Stores:
         """The stores, for small reads in this process."""

@@ -351,6 +351,18 @@ def accept_build(
     output.build_result(result, json)
 
 
+@app.command()
+def doctor(
+    urls: Annotated[list[str] | None, typer.Argument(help="Objects or prefixes to look at, such as s3://b/p.")] = None,
+    json: Json = False,
+    root: RootDir = None,
+) -> None:
+    """Check the endpoint profiles of object stores from this machine, and say what to set."""
+    from blendex.cli import doctor as doctors
+
+    raise typer.Exit(doctors.doctor(root, urls or [], json))
+
+
 @mirrors_app.callback()
 def list_mirrors(
     context: typer.Context,

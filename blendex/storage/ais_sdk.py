@@ -146,13 +146,13 @@ class Sdk:
             raise StoreFailure(Trouble.WRONG, "a page instead of an archive")
         return raw
 
-    def prefetched(self, scheme: str) -> bool:
-        """Whether objects of a scheme may lie outside of the cluster."""
-        return scheme != "ais"
-
-    def healthy(self) -> None:
-        """Ask whether the cluster answers at all."""
-        self._guarded(lambda: self._client.cluster().list_buckets())
+    def close(self) -> None:
+        """End the connections that wait for more."""
+        for client in (self._client, self._patient):
+            manager = getattr(getattr(client, "_request_client", None), "session_manager", None)
+            session = getattr(manager, "session", None)
+            if session is not None:
+                session.close()
 
     def _ours(self, headers: Mapping[str, str]) -> None:
         """An answer of AIStore has headers of its own; a page of something between us and it has none."""
@@ -192,10 +192,13 @@ class Sdk:
             raise StoreFailure(Trouble.BROKEN, type(error).__name__) from None
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise StoreFailure(Trouble.WRONG, "an answer that is not AIStore's") from None
-        except (AttributeError, TypeError, ValueError, NotImplementedError) as error:
+        except Exception as error:  # whatever else: no text of the SDK leaves this module, its class does
+            name = type(error).__name__
             if type(error).__module__.startswith("pydantic"):
                 raise StoreFailure(Trouble.WRONG, "an answer that is not AIStore's") from None
-            raise StoreFailure(Trouble.SDK, f"AIStore SDK {self.version} is not supported by this build.") from None
+            raise StoreFailure(
+                Trouble.SDK, f"AIStore SDK {self.version} is not supported by this build ({name})."
+            ) from None
 
     def _connection(self, error: Any) -> StoreFailure:
         from urllib3 import exceptions as lower

@@ -65,6 +65,10 @@ class AisDriver:
         continues = answer.continuation_token
         return Listed(stats, names, f"{answer.uuid} {continues}" if continues else None)
 
+    def close(self) -> None:
+        """End the connections."""
+        self.sdk.close()
+
 
 def _stat(place: Place, size: int, version: str, checksum: str, kind: str, etag: str, present: bool | None) -> Stat:
     remote = place.scheme != "ais"

@@ -100,6 +100,10 @@ class S3Driver:
         names = [item["Prefix"] for item in answer.get("CommonPrefixes", ())]
         return Listed(stats, names, answer.get("NextContinuationToken") if answer.get("IsTruncated") else None)
 
+    def close(self) -> None:
+        """End the connections."""
+        self._client.close()
+
     def _call(self, operation: str, place: Place, **arguments: Any) -> dict[str, Any]:
         from botocore import exceptions as wrong
 
