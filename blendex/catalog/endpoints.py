@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -22,7 +23,7 @@ def paces(session: Session) -> dict[str, dict[str, float]]:
 def remember(session: Session, measured: Mapping[str, Mapping[str, float]]) -> None:
     """Keep what a child measured: it began from what was known, so the last one counts."""
     for profile in sorted(measured):
-        values = {name: float(measured[profile][name]) for name in ("latency", "stream", "together")}
+        values: dict[str, Any] = {name: float(measured[profile][name]) for name in ("latency", "stream", "together")}
         values["updated_at"] = dialect.now(session)
         session.execute(
             dialect.insert(session, Endpoint)

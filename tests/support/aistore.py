@@ -227,7 +227,9 @@ class _Node(BaseHTTPRequestHandler):
 
     def _to_target(self, status: int, key: str, path: str | None = None, **extra: str) -> None:
         target = self.cluster.targets[int(hashlib.md5(key.encode()).hexdigest(), 16) % len(self.cluster.targets)]
-        query = "&".join(filter(None, (self.raw_query, urlencode({"pid": "p1", "utm": str(time.time_ns())} | extra))))
+        # Clusters that sign their redirects put the proof into the query: nobody else may see it.
+        signed = {"pid": "p1", "utm": str(time.time_ns()), "sig": "canary-signature"} | extra
+        query = "&".join(filter(None, (self.raw_query, urlencode(signed))))
         self._redirect(status, f"{target}{path or self.raw_path}?{query}")
 
     # Requests
