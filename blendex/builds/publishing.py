@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
-from blendex.builds import packs
+from blendex.builds import access, packs
 from blendex.builds.attempts import attempt
 from blendex.builds.places import Places, content_hash, known_rows, rows_of
 from blendex.builds.site import Site
@@ -319,10 +319,12 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
         keys = KeyMaker()
         with open(_job_path(site, unit), "xb") as file:
             file.writelines(_job_lines(session, judged, keys, made.inside))
+        asked = access.samples(site, session, build, world)
         checked_at = round(states.now(session), 3)
     arguments = submission | {
         "root": site.root.path,
         **site.reading(),
+        "access": asked,
         "build": build.id,
         "attempt": attempt(unit),
         "key": keys.key(layouts, () if build.options.get("sidecars") == "all" else layouts),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import control, describe, findings, naming
+from blendex.builds import access, control, describe, findings, naming
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site, open_site
@@ -94,7 +94,8 @@ class LocalClient:
             row = mirrors.get(session, key)
         if row is None:
             raise control.not_found("mirror", key)
-        return describe.mirror_summary(self.site, row) | {"receipt": read_receipt(self.site.root.mirror(key), key)}
+        more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
+        return describe.mirror_summary(self.site, row) | more
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

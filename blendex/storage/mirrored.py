@@ -27,7 +27,7 @@ class Mirrored:
     """
 
     def __init__(self, store: ObjectStorage, profile: Profile, figures: Figures) -> None:
-        self._store = store
+        self.store = store
         self._roots = [os.path.realpath(root) for root in profile.local_mirrors]
         self._local = LocalStorage(self._roots)
         self._local.figures = figures
@@ -47,7 +47,7 @@ class Mirrored:
     def stat(self, address: str) -> Stat:
         """Of the local copy, or of the object."""
         path = self._copy(address)
-        return self._store.stat(address) if path is None else replace(self._local.stat(path), address=address)
+        return self.store.stat(address) if path is None else replace(self._local.stat(path), address=address)
 
     def stat_many(self, addresses: Iterable[str]) -> Iterator[Stat | BlendexError]:
         """``stat`` of each, in order."""
@@ -60,7 +60,7 @@ class Mirrored:
     def open(self, address: str, *, whole: bool = False) -> Opened:
         """The local copy, or the object."""
         path = self._copy(address)
-        return self._store.open(address, whole=whole) if path is None else self._file(path, address)
+        return self.store.open(address, whole=whole) if path is None else self._file(path, address)
 
     def _file(self, path: str, address: str) -> OpenedFile:
         opened = self._local.open(path)
@@ -77,21 +77,21 @@ class Mirrored:
 
     def list(self, address: str) -> list[tuple[str, bool]]:
         """As the store has it."""
-        return self._store.list(address)
+        return self.store.list(address)
 
     def read(self, address: str, limit: int) -> bytes:
         """The local copy, or the object."""
         path = self._copy(address)
-        return self._store.read(address, limit) if path is None else self._local.read(path, limit)
+        return self.store.read(address, limit) if path is None else self._local.read(path, limit)
 
     def now_ns(self) -> int:
         """Now."""
-        return self._store.now_ns()
+        return self.store.now_ns()
 
     def paces(self) -> dict[str, dict[str, float]]:
         """Of the store."""
-        return self._store.paces()
+        return self.store.paces()
 
     def close(self) -> None:
         """End the threads."""
-        self._store.close()
+        self.store.close()

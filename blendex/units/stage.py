@@ -39,6 +39,7 @@ from blendex.storage.driver import identity
 from blendex.storage.local import token_mtime_ns
 from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, write_all
 from blendex.storage.stores import open_stores
+from blendex.units import access
 from blendex.units.cross import check
 from blendex.units.facts import Facts
 from blendex.units.job import read_job
@@ -369,7 +370,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     Args:
         arguments: root, roots, build, attempt (whose folder holds the job), key, receipt (what goes into it beside
             what is counted here), text, file, nested, world, max_sources, stat_threads, exclude (pointers), roles
-            (which sources stand side by side, per leaf), packs (file, object, layout_hash and counts each), index_packs
+            (which sources stand side by side, per leaf), access (what the access
+            check shall try), packs (file, object, layout_hash and counts each), index_packs
             ([pointer of a dataset, file] each), build_json (what ``build.json`` says beside the mirror).
 
     Returns:
@@ -402,12 +404,24 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     return result | {"mirror": mirror}
 
 
+def _access(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
+    """How training can fetch what lies on AIStore; nothing where nothing does."""
+    if not arguments.get("access"):
+        return {"datasets": [], "environment": {}}
+    storage = open_stores(arguments)
+    try:
+        return access.check(root, arguments, storage) or {}
+    finally:
+        storage.close()
+
+
 def _write_build(root: Root, arguments: dict[str, Any], blend: str, mirror: str) -> None:
     """The build's folder: ready blend, build.json, and last the pointer."""
     private = root.staging(arguments["attempt"])
     folder = root.build(arguments["build"])
     files = {
         "findings.json": dumps(check(root, arguments, _job(arguments))),
+        "access.json": dumps(_access(root, arguments)),
         "blend.diff": unified(arguments["text"], blend, arguments["file"]).encode(),
         "blend.yaml": blend.encode(),
         "build.json": dumps(arguments["build_json"] | {"mirror": mirror, "key": arguments["key"]}),

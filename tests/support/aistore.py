@@ -90,6 +90,7 @@ class Cluster:
     Attributes:
         url: of the proxy.
         token: what clients must send as Bearer, when set.
+        batch, archives: whether it knows GetBatch, and members of archives.
         latency: seconds before each answer of a node.
         bandwidth: bytes per second of one response; 0: unlimited.
     """
@@ -102,6 +103,7 @@ class Cluster:
     latency: float = 0.0
     bandwidth: float = 0.0
     batch: bool = True
+    archives: bool = True
     page: int = 1000
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     sent: int = 0
@@ -372,7 +374,7 @@ class _Node(BaseHTTPRequestHandler):
             if self.headers.get("Range"):
                 self._error(416, "range and archpath")
                 return
-            member = _member(data, archpath)
+            member = _member(data, archpath) if self.cluster.archives else None
             if member is None:
                 self._error(404, f'"{archpath}" not found in "{self.provider}://{name}/{key}"')
                 return
