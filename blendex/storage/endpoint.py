@@ -20,7 +20,7 @@ from blendex.errors import BlendexError
 from blendex.storage.driver import Body, Driver, differ, parse_range
 from blendex.storage.failures import StoreFailure, Trouble
 from blendex.storage.interface import Figures, Stat
-from blendex.storage.meter import Meter
+from blendex.storage.meter import LEAST_BYTES, Meter
 from blendex.storage.patience import Gate, Tries, told
 from blendex.storage.profiles import Place, Profile
 
@@ -67,6 +67,7 @@ class Endpoint:
         self.figures = figures
         self.meter = Meter(profile.pace)
         self.gate = Gate(profile.parallel)
+        self.step: float | None = None  # between two reads of the last object that was read in steps
         self._count = threading.Lock()
         self._down: StoreFailure | None = None
         self._down_until = 0.0
@@ -222,6 +223,7 @@ class Stream:
         self._body: Body | None = None
         self._tries = tries or endpoint.tries()
         self._skip = 0
+        self._came, self._waited = 0, 0.0
         self._deadline = time.monotonic() + BODY_SECONDS + (stop - start) / SLOWEST
         self.position = start
         self.cut = False
@@ -237,6 +239,7 @@ class Stream:
 
     def _open(self) -> Body:
         if self._body is None:
+            self._came, self._waited = 0, 0.0
             whole = self.position == 0 and self._stop == self._expect.size
             stop = None if whole or self._stop == self._expect.size else self._stop
             self._begin(self._endpoint.get(self._place, self.position, stop, self._expect, self._tries))
@@ -276,7 +279,11 @@ class Stream:
             return b""
         began = time.monotonic()
         data = self._piece(count)
-        self._endpoint.meter.streamed(len(data), time.monotonic() - began)
+        self._waited += time.monotonic() - began
+        self._came += len(data)
+        if self._came >= LEAST_BYTES:
+            self._endpoint.meter.streamed(self._came, self._waited)
+            self._came, self._waited = 0, 0.0
         self.position += len(data)
         if self.position == self._stop:
             self.close()

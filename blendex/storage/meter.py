@@ -13,8 +13,8 @@ SHARE = 0.1
 # Before anything was measured: a near cluster behind one redirect, one stream of a busy node.
 LATENCY = 0.006
 BANDWIDTH = 50e6
-# A piece shorter than this tells of latency, not of bandwidth.
-LEAST_BYTES = 128 * 1024
+# Less than this may have waited in a socket's buffer, and tells nothing of bandwidth.
+LEAST_BYTES = 2**20
 
 
 class Meter:

@@ -7,9 +7,10 @@ Three ways lead through a large object, and the endpoint's measured latency L an
 * windows, several ranges of one megabyte and more in flight, of which everything is read: ``m / B``, where B is what
   they bring together.
 
-Steps are what a builder does: the members of a tar, the chunks of a manifest. The first steps are taken by small
-windows, then the cheapest way is taken and thought over now and again. The stream and the windows only go forward;
-whoever goes back hops. Small objects that are wanted whole come in one response, and their checksum is verified.
+Steps are what a builder does: the members of a tar, the chunks of a manifest. The first steps are hops; then the
+cheapest way is taken, at once where objects of the same endpoint were read before, and thought over now and again. The
+stream and the windows only go forward; whoever goes back hops. Small objects that are wanted whole come in one
+response, and their checksum is verified.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ FLIGHT = 4  # windows in flight
 LEAST_WINDOW = 2**20
 MOST_WINDOW = 4 * 2**20
 STREAM_PIECE = 256 * 1024
-# Steps between two decisions: an opened stream or four windows must pay for themselves.
-STEPS = 24
+# Steps before the first decision at an endpoint, and between two.
+LEARNING, STEPS = 6, 24
 # A way is left only for one that is clearly shorter.
 CLEARLY = 0.8
 
@@ -113,6 +114,8 @@ class Onward:
 class OpenedObject:
     """One object, guarded by its stat: every response was of the very object that it tells of.
 
+    ``forced`` is for measurements: one way (hop, stream or windows) instead of the choice.
+
     Args:
         endpoint: where it is.
         place: which it is.
@@ -120,6 +123,8 @@ class OpenedObject:
         whole: all of it will be read, in order.
         data: the object itself, where it was read already.
     """
+
+    forced: str | None = None
 
     def __init__(
         self, endpoint: Endpoint, place: Place, stat: Stat, *, whole: bool = False, data: bytes | None = None
@@ -131,9 +136,10 @@ class OpenedObject:
         self._data = memoryview(b"" if data is None else data)
         self._at = 0
         self._steps = 0
+        self._need = 0 if self.forced or endpoint.step else LEARNING
         self._from = 0  # where the steps since the last decision began
         self._last = -1
-        self._hopping = False
+        self._taken: str | None = None  # which way was chosen
         self._sum = summer(stat.checksum[0]) if whole and data is None and stat.checksum else None
         self._summed = 0
         self.stat = stat
@@ -141,15 +147,20 @@ class OpenedObject:
 
     def pread(self, length: int, offset: int) -> bytes:
         """Up to ``length`` bytes at ``offset``; fewer only at the end of the object."""
+        self._steps += 1
         inside = offset - self._at
         if inside >= 0 and inside + length <= len(self._data):
             return bytes(self._data[inside : inside + length])
         buffer = bytearray(max(0, min(length, self.size - offset)))
-        count = self.pread_into(memoryview(buffer), offset)
+        count = self._fill(memoryview(buffer), offset)
         return bytes(buffer[:count])
 
     def pread_into(self, buffer: memoryview, offset: int) -> int:
         """Fills ``buffer`` from ``offset``; the number of bytes read, fewer only at the end of the object."""
+        self._steps += 1
+        return self._fill(buffer, offset)
+
+    def _fill(self, buffer: memoryview, offset: int) -> int:
         wanted = max(0, min(len(buffer), self.size - offset))
         done = 0
         while done < wanted:
@@ -172,7 +183,7 @@ class OpenedObject:
     def _fetch(self, position: int, length: int) -> tuple[int, memoryview]:
         """Some bytes with their place, among them the one at ``position``."""
         backward = position < self._last
-        if self._way is None and not self._hopping and self._whole:
+        if self._way is None and self._whole:
             self._way = self._onward(position)
         if not self._whole and not backward:
             self._think(position)
@@ -182,41 +193,40 @@ class OpenedObject:
         if backward and self._way is not None:
             self._leave()
         # A step by its own request: small where steps are long, else a window that several of them share.
-        size = max(length, HOP if self._hopping else FIRST)
+        size = max(length, HOP if self._taken == "hop" or self._steps > 2 else FIRST)
         stop = min(position + size, self.size)
         stream = self._endpoint.stream(self._place, position, stop, self.stat)
         data = stream.take(stop - position)
         if stream.cut:
             # Every further range would bring the whole object again: go forward in one body instead.
             self._whole = True
-            self._hopping = False
         return position, memoryview(data)
 
     def _think(self, position: int) -> None:
-        """Choose the way when enough steps were seen."""
-        if self._steps == 0:
-            self._from = position
-        self._steps += 1
-        if self._steps <= STEPS:
+        """Choose the way when enough steps were seen since the last choice."""
+        steps = self._steps
+        if steps <= self._need:
             return
+        step = self._endpoint.step or float(FIRST)
+        if steps > LEARNING:
+            step = self._endpoint.step = max(1.0, (position - self._from) / steps)
+        self._steps, self._from, self._need = 0, position, STEPS
         meter = self._endpoint.meter
-        step = max(1.0, (position - self._from) / (self._steps - 1))
-        self._steps = 0
-        if self._way is not None:
-            # Bytes that came ahead hide steps: only what a piece did not hold was counted.
-            return
         costs = {
             "hop": meter.latency + HOP / meter.stream,
             "stream": step / meter.stream,
             "windows": step / (meter.together or FLIGHT * meter.stream),
         }
-        best = min(costs, key=lambda way: costs[way])
-        if self._hopping and costs[best] > CLEARLY * costs["hop"]:
+        best = self.forced or min(costs, key=lambda way: costs[way])
+        if self._taken is not None and (best == self._taken or costs[best] > CLEARLY * costs[self._taken]):
             return
-        self._hopping = best == "hop"
-        if best == "windows" and self.size - position > 2 * LEAST_WINDOW:
+        if best == "windows" and self.size - position <= 2 * LEAST_WINDOW:
+            best = "stream"
+        self._leave()
+        self._taken = best
+        if best == "windows":
             self._way = Windows(self._endpoint, self._place, position, self.stat)
-        elif best != "hop":
+        elif best == "stream":
             self._way = Onward(self._endpoint, self._place, position, self.stat)
 
     def _onward(self, position: int) -> Windows | Onward:

@@ -54,6 +54,7 @@ class Fault:
     times: int = 1
     argument: float = 0.0
     key: str | None = None
+    skip: int = 0
 
 
 class Faults:
@@ -64,10 +65,12 @@ class Faults:
         self._waiting: dict[str, list[Fault]] = {}
         self.met: list[tuple[str, str]] = []
 
-    def add(self, operation: str, kind: str, times: int = 1, argument: float = 0.0, key: str | None = None) -> None:
-        """Let it go wrong."""
+    def add(
+        self, operation: str, kind: str, times: int = 1, argument: float = 0.0, key: str | None = None, skip: int = 0
+    ) -> None:
+        """Let it go wrong, after ``skip`` requests that go right."""
         with self._lock:
-            self._waiting.setdefault(operation, []).append(Fault(kind, times, argument, key))
+            self._waiting.setdefault(operation, []).append(Fault(kind, times, argument, key, skip))
 
     def take(self, operation: str, key: str = "") -> Fault | None:
         """The fault of this request."""
@@ -75,6 +78,9 @@ class Faults:
             waiting = self._waiting.get(operation, [])
             for fault in waiting:
                 if fault.key is None or fault.key == key:
+                    if fault.skip > 0:
+                        fault.skip -= 1
+                        continue
                     fault.times -= 1
                     if fault.times <= 0:
                         waiting.remove(fault)
