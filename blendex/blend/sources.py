@@ -15,8 +15,8 @@ from blendex.blend.load import MapNode, SeqNode
 from blendex.blend.model import Derivation, Source
 from blendex.blend.patterns import expand, rewritten
 from blendex.blend.types import JSONL, NEMO_TAR, WDS_TAR, WDS_TAR_V2, Form, Key
+from blendex.blend.urls import folder_of, join
 from blendex.blend.walk import Walk
-from blendex.blend.world import has_scheme
 from blendex.errors import BlendexError, Code
 
 _COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".lz4", ".zst"))
@@ -454,14 +454,14 @@ class _Work:
         waiting: list[tuple[str, ...]] = [()]
         while waiting:
             inside = waiting.pop()
-            for name, is_folder in self.finder.listing(str(PurePosixPath(folder, *inside))):
+            for name, is_folder in self.finder.listing(join(folder, *inside)):
                 if is_folder and len(inside) < _FOLDER_DEPTH:
                     waiting.append((*inside, name))
                 elif name.endswith(".tar") and not is_folder:
                     found.append((*inside, name))
         if not found:
             raise _empty(folder, "no *.tar")
-        return [Source(NEMO_TAR, str(PurePosixPath(folder, *parts))) for parts in sorted(found)]
+        return [Source(NEMO_TAR, join(folder, *parts)) for parts in sorted(found)]
 
     # Routing indexes
 
@@ -498,7 +498,7 @@ class _Work:
             raise self._bad("holds an empty path or a NUL character", "Correct the path.")
         for path in self._catalog(root, kind):
             yield from self._source(kind, path, spec.line)
-        if has_scheme(root) or root.endswith(catalogs.GENERATED_SUFFIX):
+        if root.endswith(catalogs.GENERATED_SUFFIX):
             return
         try:
             names = self.finder.listing(root)
@@ -508,13 +508,13 @@ class _Work:
             raise
         for name, is_folder in names:
             if name.endswith(".jsonl") and not is_folder:
-                yield Source(JSONL, str(PurePosixPath(root) / name))
+                yield Source(JSONL, join(root, name))
 
     def _catalog(self, root: str, kind: str) -> list[str]:
         """The tars below ``root``, from its catalog; without one, by looking, as version 1 allows."""
         whole = root.endswith(catalogs.GENERATED_SUFFIX)
-        base = str(PurePosixPath(root).parent) if whole else str(PurePosixPath(root))
-        for path in (root,) if whole else (str(PurePosixPath(root) / name) for name in catalogs.NAMES):
+        base = folder_of(root) if whole else join(root)
+        for path in (root,) if whole else (join(root, name) for name in catalogs.NAMES):
             try:
                 raw = self.walk.reader.read(self.walk.world.address(path), catalogs.MAX_BYTES)
             except BlendexError as error:
@@ -552,7 +552,7 @@ class _Work:
             if kind is None:
                 other += 1
             else:
-                found.append(Source(kind, str(PurePosixPath(spec.text) / name)))
+                found.append(Source(kind, join(spec.text, name)))
         if not found:
             raise _empty(spec.text, "neither *.jsonl nor *.tar")
         if other:

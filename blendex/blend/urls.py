@@ -50,5 +50,10 @@ def routed(url: str, routes: Iterable[Route], profile: str | None = None) -> str
 def join(folder: str, *names: str) -> str:
     """A path below a folder, which may be a URL: ``PurePosixPath`` would take one of its slashes."""
     if "://" in folder:
-        return "/".join((folder.rstrip("/"), *names)) if names else folder
+        return "/".join((folder.rstrip("/"), *names))
     return str(PurePosixPath(folder, *names))
+
+
+def folder_of(path: str) -> str:
+    """The folder that a file lies in, which may be a URL."""
+    return path.rpartition("/")[0] if "://" in path else str(PurePosixPath(path).parent)

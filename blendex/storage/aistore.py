@@ -19,7 +19,7 @@ from blendex.storage.batch import Batches
 from blendex.storage.driver import Body, Listed, parse_range, token
 from blendex.storage.endpoint import Endpoint
 from blendex.storage.failures import StoreFailure, Trouble
-from blendex.storage.interface import Figures, Stat
+from blendex.storage.interface import Stat
 from blendex.storage.objects import ObjectStorage
 from blendex.storage.profiles import Place, Profile
 from blendex.storage.reader import OpenedObject
@@ -203,13 +203,3 @@ def _result(task: Future[OpenedObject]) -> OpenedObject | BlendexError:
         return task.result()
     except BlendexError as error:
         return error
-
-
-def open_aistore(profile: Profile, figures: Figures) -> AisStorage:
-    """The store of a profile.
-
-    Raises:
-        StoreFailure: the SDK is missing or unknown.
-    """
-    driver = AisDriver(profile)
-    return AisStorage(Endpoint(profile, driver, figures), driver)

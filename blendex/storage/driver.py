@@ -77,6 +77,12 @@ def differ(one: str, other: str) -> bool:
     return any(a and b and a != b for a, b in zip(first[3:], second[3:], strict=False))
 
 
+def is_weak(token: str) -> bool:
+    """Whether a token is a size and no more."""
+    fields = token.split(":")
+    return fields[2:3] in (["s3"], ["ais"]) and not any(fields[3:])
+
+
 def identity(token: str) -> str | None:
     """What upstream's metadata calls the identity of an object; None for a file.
 

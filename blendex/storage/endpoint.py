@@ -197,11 +197,10 @@ class Endpoint:
             tries.after(StoreFailure(Trouble.DAMAGED, f"the {checksum[0]} of {len(data)} bytes"), place)
 
     def close(self) -> None:
-        """End the threads and the connections."""
+        """End the threads; connections are the driver's, which outlives this."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
-        self.driver.close()
 
 
 class Stream:

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import islice
 
 from blendex.errors import BlendexError, Code
@@ -52,7 +53,9 @@ class ObjectStorage:
         return place
 
     def _judged(self, stat: Stat) -> Stat:
-        if stat.weak and not self.endpoint.profile.trust_size:
+        if stat.weak and self.endpoint.profile.trust_size:
+            return replace(stat, weak=False)
+        if stat.weak:
             self.figures.note(
                 f"Objects at {self.endpoint.profile.name} have neither version nor checksum: their size proves "
                 "nothing, and they are read for every build."

@@ -35,7 +35,7 @@ from blendex.blend.rewrite import ready_blend
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, Origin, files_of
-from blendex.storage.driver import identity
+from blendex.storage.driver import identity, is_weak
 from blendex.storage.local import token_mtime_ns
 from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, write_all
 from blendex.storage.stores import open_stores
@@ -232,6 +232,8 @@ def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
             counts["sources"] += 1
             counts["records"] += item["records"]
             counts["bytes"] += item["size"]
+            if is_weak(item["token"]):
+                counts["weak_tokens"] = counts.get("weak_tokens", 0) + 1
             if item["pack"] is None:
                 counts["sidecar_bytes"] += line["length"] + sum(length for _, length, _ in line.get("more", ()))
             else:

@@ -187,9 +187,7 @@ def test_redirects_that_lead_nowhere(cluster: Cluster, tmp_path: Path, kind: str
     fill(cluster)
     cluster.faults.add("get", kind, 10**6)
     try:
-        found = index(
-            tmp_path, cluster.profile(mode="individual", **PATIENCE | {"patience_seconds": 1}), "ais", "speech"
-        )
+        found = index(tmp_path, cluster.profile(mode="individual", **PATIENCE), "ais", "speech")
         errors = [found["failures"][path] for path in found["failures"] if path.endswith(".jsonl")]
     except BlendexError as error:
         errors = [error]

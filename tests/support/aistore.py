@@ -96,6 +96,7 @@ class Cluster:
     Attributes:
         url: of the proxy.
         token: what clients must send as Bearer, when set.
+        weak: a bucket without versions and checksums.
         batch, archives: whether it knows GetBatch, and members of archives.
         latency: seconds before each answer of a node.
         bandwidth: bytes per second of one response; 0: unlimited.
@@ -109,6 +110,7 @@ class Cluster:
     latency: float = 0.0
     bandwidth: float = 0.0
     batch: bool = True
+    weak: bool = False
     archives: bool = True
     page: int = 1000
     requests: list[tuple[str, str, str]] = field(default_factory=list)
@@ -328,9 +330,9 @@ class _Node(BaseHTTPRequestHandler):
                 entry["f"] = 1 << 7
             else:
                 entry |= {"s": len(item.data), "f": (1 << 6) if item.present else 0}
-                if "checksum" in props and item.present:
+                if "checksum" in props and item.present and not self.cluster.weak:
                     entry["cs"] = item.checksum
-                if "version" in props:
+                if "version" in props and not self.cluster.weak:
                     entry["v"] = str(item.version)
             entries.append(entry)
             if len(entries) > size:
@@ -394,6 +396,8 @@ class _Node(BaseHTTPRequestHandler):
             "ais-checksum-type": "xxhash2", "ais-checksum-value": item.checksum, "ais-version": str(item.version),
             "ais-atime": str(time.time_ns()), "ais-custom-md": f"source={self.provider}",
         }  # fmt: skip
+        if self.cluster.weak:
+            headers = {"ais-atime": headers["ais-atime"]}
         if fault is not None and fault.kind == "wrong-checksum":
             headers["ais-checksum-value"] = "00000000deadbeef"
         if fault is not None and fault.kind == "other-version":
