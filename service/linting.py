@@ -112,7 +112,7 @@ def lint(site: Site, asked: Asked, upstream: str) -> Migration:
     sources = LocalStorage(site.roots)
     # Mirrors are ours: whether one has an index may be asked of whoever may ask for its path.
     seen = LocalStorage((*site.roots, posixpath.join(str(site.root.path), "mirrors")))
-    ground = Disk(seen, FolderReader(sources, submission.nested, limits.bytes))
+    ground = Disk(seen, FolderReader(site.storage(), submission.nested, limits.bytes))
     options: dict[str, Any] = {
         "profile": profile(upstream),
         "facts": read_facts(asked.facts) if asked.facts is not None else None,
@@ -124,7 +124,7 @@ def lint(site: Site, asked: Asked, upstream: str) -> Migration:
     if not _SLOTS.acquire(blocking=False):
         raise BlendexError(Code.BUSY, "two configs are being linted.", next_step="Ask again in a few seconds.")
     try:
-        return migrate(submission.text, submission.file, submission.world, ground, **options)
+        return migrate(submission.text, submission.file, site.placed(submission.world), ground, **options)
     finally:
         _SLOTS.release()
 
@@ -132,10 +132,9 @@ def lint(site: Site, asked: Asked, upstream: str) -> Migration:
 def check_blend(site: Site, submission: Submission) -> Report:
     """What stands against a blend whatever is trained with it; no folder and no source is looked at."""
     limits = Limits(paths=site.settings.max_sources)
-    reader = FolderReader(LocalStorage(site.roots), submission.nested, limits.bytes)
-    return examine(
-        submission.text, submission.file, submission.world, Nowhere(reader=reader), limits=limits, blend_only=True
-    )[1]
+    reader = FolderReader(site.storage(), submission.nested, limits.bytes)
+    world, ground = site.placed(submission.world), Nowhere(reader=reader)
+    return examine(submission.text, submission.file, world, ground, limits=limits, blend_only=True)[1]
 
 
 def refusal(report: Report) -> tuple[BlendexError, list[dict[str, Any]]] | None:

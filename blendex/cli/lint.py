@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import orjson
 
 from blendex.blend.load import Limits
 from blendex.blend.world import World
+from blendex.builds.profiles import profiles_for
+from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.lint import outputs
 from blendex.lint.facts import Facts, read_facts
@@ -25,6 +28,7 @@ from blendex.lint.sarif import sarif
 from blendex.lint.suppress import Baseline, read_baseline
 from blendex.lint.text import at_least, lines
 from blendex.storage.local import LocalStorage
+from blendex.storage.stores import Stores
 from blendex.units.plan import FolderReader
 
 FINDINGS, UNUSABLE = 1, 2
@@ -95,7 +99,9 @@ def run(
     given: Facts | None = read_facts(_bytes(facts, "the facts")) if facts else None
     listed: list[Baseline] = read_baseline(_bytes(baseline, "the baseline"), str(baseline)) if baseline else []
     limits = Limits()
-    ground = Disk(storage, FolderReader(storage, {}, limits.bytes))
+    profiles = profiles_for(settings_for(root), own=True)
+    world = replace(world, stores=tuple(route for item in profiles for route in item.routes()))
+    ground = Disk(storage, FolderReader(Stores(("/",), profiles), {}, limits.bytes))
     options: dict[str, Any] = {
         "profile": profile(upstream), "facts": given, "launcher": script, "baseline": listed, "limits": limits,
         "knowledge": _knowledge(root, storage),

@@ -185,7 +185,11 @@ class OpenedObject:
         backward = position < self._last
         if self._way is None and self._whole:
             self._way = self._onward(position)
-        if not self._whole and not backward:
+        if self._way is None and self._last < 0 and self.stat.present is False and not self.forced:
+            # The first touch makes the cluster fetch all of it: hops would wait for what a stream brings meanwhile.
+            self._taken = "stream"
+            self._way = Onward(self._endpoint, self._place, position, self.stat)
+        elif not self._whole and not backward:
             self._think(position)
         self._last = position
         if self._way is not None and not backward:

@@ -176,6 +176,25 @@ def test_a_weak_token_is_told_and_never_trusted(open_site: OpenSite, tmp_path: P
     assert (first["opened"], again["opened"]) == (1, 0)
 
 
+def test_cold_objects_are_streamed_and_never_asked_for_in_batches(open_site: OpenSite, cluster: Cluster) -> None:
+    cluster.bucket("cold", "s3")
+    data = tar([f"{number}.wav" for number in range(40)], size=20_000)
+    for number in range(20):
+        cluster.put("cold", f"m/{number:02}.jsonl", manifest(3), "s3", present=False)
+    cluster.put("cold", "t/0.tar", data, "s3", present=False)
+    text = (
+        "- {type: nemo, manifest_filepath: 's3://cold/m/_OP_00..19_CL_.jsonl'}\n"
+        "- {type: lhotse_shar, shar_path: {cuts: ['s3://cold/m/00.jsonl'], recording: ['s3://cold/t/0.tar']}}\n"
+    )
+    site = open_site(stores={"lab": cluster.profile(mode="batch")})
+    result = built(site, text)
+    codes = {problem["code"] for problem in result["problems"]}  # type: ignore[attr-defined]
+    assert codes <= {"tar_odd_members"}
+    asked = [item for item in cluster.requests if item[0] in ("get", "range") and item[1] == "t/0.tar"]
+    assert len(asked) == 1
+    assert cluster.count("moss") == 0
+
+
 def test_a_profile_that_is_gone(open_site: OpenSite, s3: S3, bucket: str) -> None:
     s3.put(bucket, "m.jsonl", manifest(2))
     text = f"- {{type: nemo, manifest_filepath: 's3://{bucket}/m.jsonl'}}\n"
