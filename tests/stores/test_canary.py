@@ -69,10 +69,10 @@ def judged(root: Path, done: subprocess.CompletedProcess[bytes], canaries: tuple
     assert sum(b"://" in data and b"lab:" in data for data in kept.values()) >= 2
 
 
-SLOW = [pytest.param(fault, marks=pytest.mark.long) for fault in ("401", "drop", "html", "loop", "short")]
+SLOW = [pytest.param(fault, marks=pytest.mark.long) for fault in ("401", "dead", "drop", "loop", "short")]
 
 
-@pytest.mark.parametrize("fault", ["none", "dead", *SLOW])
+@pytest.mark.parametrize("fault", ["none", "html", *SLOW])
 def test_nothing_of_aistore(tmp_path: Path, cluster: Cluster, fault: str) -> None:
     data = tmp_path / "data"
     blend = tmp_path / "blend.yaml"

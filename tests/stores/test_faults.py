@@ -137,7 +137,7 @@ BATCH_FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("times", [1, 99])
+@pytest.mark.parametrize("times", [1, pytest.param(99, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("operation", "kind"), BATCH_FAULTS)
 def test_batches_from_aistore(
     cluster: Cluster, tmp_path: Path, right: dict[str, Any], operation: str, kind: str, times: int
@@ -149,6 +149,20 @@ def test_batches_from_aistore(
     judge(found, right, MENDED)
     if kind not in ("wrong-bytes", "empty") and times > 1:
         assert found["notes"]
+
+
+def test_batches_that_break_twice_in_a_row_are_not_sent_again(
+    cluster: Cluster, tmp_path: Path, right: dict[str, Any]
+) -> None:
+    fill(cluster)
+    cluster.faults.add("moss", "fewer-no-trailer", 99)
+    profile = cluster.profile(mode="batch", **PATIENCE)
+    judge(index(tmp_path / "1", profile, "ais", "speech"), right, MENDED)
+    judge(index(tmp_path / "2", profile, "ais", "speech"), right, MENDED)
+    third = index(tmp_path / "3", profile, "ais", "speech")
+    judge(third, right, MENDED)
+    assert cluster.count("batch") == batch.BREAKS
+    assert not third["notes"]
 
 
 def fill(cluster: Cluster) -> None:

@@ -47,7 +47,8 @@ def test_the_same_corpus_on_disk_and_aistore_under_the_same_paths_is_one_mirror(
     there = ready(site, Submission(blend.encode(), f"{data}/blend.yaml", world))
     assert there["mirror"] == local["mirror"]
     assert sidecars(str(there["path"])) == sidecars(str(local["path"]))
-    assert (cluster.count("moss") > 0) == (mode == "batch") or mode == "auto"
+    # One is the access check's, which asks as training would.
+    assert (cluster.count("moss") > 1) == (mode == "batch") or mode == "auto"
     assert cluster.count("list") <= 8
     again = ready(site, Submission(blend.encode(), f"{data}/blend.yaml", world))
     assert (there["opened"], again["opened"]) == (50, 0)
