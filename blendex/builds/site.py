@@ -18,8 +18,6 @@ from blendex.storage.stores import Stores
 
 # A process that does not migrate waits this long for the one that does.
 MIGRATION_SECONDS = 120.0
-# The roots of a user's own command line, which may read whatever the user may.
-EVERYWHERE = ("/",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +49,15 @@ class Site:
         return replace(world, stores=tuple(route for profile in self.stores for route in profile.routes()))
 
 
-def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex") -> Site:
+def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex", *, own: bool = False) -> Site:
     """Open the root and its catalog, migrated; an empty catalog is filled from what the root holds.
 
     Args:
         settings: where things are.
         roots: the folders in which this process may read sources; ``("/",)`` for a user's own command line.
         application: what PostgreSQL shows for this process.
+        own: a user's own program, which may read what the user may: without profiles in the settings, its environment
+            says where objects are. Never for a service, whatever its roots are.
 
     Raises:
         BlendexError: catalog_mismatch, catalog_version.
@@ -82,4 +82,4 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
                 # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
                 adopt.adopt_all(work, root)
                 tie(work, root.path)
-    return Site(settings, root, work, roots, notice, profiles_for(settings, own=roots == EVERYWHERE))
+    return Site(settings, root, work, roots, notice, profiles_for(settings, own))

@@ -30,7 +30,7 @@ class LocalClient:
     """Opens the site once, at the first command."""
 
     def __init__(self, root: Path | None) -> None:
-        self.site: Site = open_site(settings_for(root), EVERYWHERE)
+        self.site: Site = open_site(settings_for(root), EVERYWHERE, own=True)
         if self.site.notice:
             sys.stderr.write(self.site.notice + "\n")
 
