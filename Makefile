@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 SHELL_FILES := .ci/run scripts/*.sh tests/oracle/run.sh
 
-.PHONY: help check test oracle bench scale chaos fuzz airgap lock lock-check wheel wheel-alone cluster orchestration
+.PHONY: help check test oracle bench sdk stores scale chaos fuzz airgap lock lock-check wheel wheel-alone cluster orchestration
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -35,6 +35,14 @@ bench: ## speed beside upstream's builders
 	scripts/oracle-env.sh
 	$(PY) benchmarks/run.py --oracle .venv-oracle/bin/python
 	$(PY) benchmarks/packs.py --oracle .venv-oracle/bin/python
+
+sdk: ## tests of AIStore under the oldest SDK that is supported (own folder)
+	$(PY) -m pip install -q --disable-pip-version-check --no-deps --upgrade --target .sdk-oldest \
+		aistore==1.26.0 xxhash==3.5.0 overrides humanize cloudpickle
+	PYTHONPATH=.sdk-oldest $(PY) -m pytest tests/stores -k 'not s3' -q
+
+stores: ## batches, and ways through tars, at emulated distances
+	PYTHONPATH=. $(PY) benchmarks/stores.py
 
 scale: ## growth of the catalog and memory with 100 large submissions
 	$(PY) benchmarks/scale.py

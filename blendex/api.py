@@ -70,7 +70,7 @@ class Built:
 
 
 def _site(root: str | os.PathLike[str] | None) -> Site:
-    return open_site(Settings() if root is None else Settings(root=Path(root)), EVERYWHERE)
+    return open_site(Settings() if root is None else Settings(root=Path(root)), EVERYWHERE, own=True)
 
 
 def _submission(

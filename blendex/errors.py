@@ -59,6 +59,14 @@ class Code(StrEnum):
     PACK_REFUSED = "pack_refused"
     PACK_DAMAGED = "pack_damaged"
     PACK_VERSION = "pack_version"
+    # Object stores
+    STORE_UNKNOWN = "store_unknown"
+    STORE_DENIED = "store_denied"
+    STORE_UNREACHABLE = "store_unreachable"
+    STORE_BUSY = "store_busy"
+    STORE_BROKEN = "store_broken"
+    STORE_SETTINGS = "store_settings"
+    STORE_SDK = "store_sdk"
     # Work
     OUT_OF_MEMORY = "out_of_memory"
     CHILD_DIED = "child_died"
@@ -104,7 +112,7 @@ MEANING: dict[Code, str] = {
     Code.FOLDER_EMPTY: "A folder holds nothing that could be indexed.",
     Code.RELATIVE_WITHOUT_BASE: "A relative path, and no base that says what it means.",
     Code.PATH_OUTSIDE_ROOTS: "A path outside the folders that may be read. Whether it exists is not told.",
-    Code.PATH_UNSUPPORTED: "`pipe:`, or a store that is not served.",
+    Code.PATH_UNSUPPORTED: "`pipe:`, or a scheme that cannot be read.",
     Code.PATH_COMPRESSED: "A compressed file: byte offsets into it are worth nothing.",
     Code.INDEX_PATH_COLLISION: "Two sources whose sidecars would be one file.",
     Code.INDEX_PATH_ESCAPE: "A path whose sidecar would lie outside the mirror, or nowhere.",
@@ -124,6 +132,13 @@ MEANING: dict[Code, str] = {
     Code.PACK_REFUSED: "A dataset that cannot be packed, or a collection of one.",
     Code.PACK_DAMAGED: "A pack is not what the format says, or not what it is expected to be.",
     Code.PACK_VERSION: "A pack of a version that is not read, such as version 4 with its compressed manifests.",
+    Code.STORE_UNKNOWN: "A URL in a store that no endpoint profile serves, or in a bucket that none may read.",
+    Code.STORE_DENIED: "An object store refuses: credentials missing, expired, or without the right to read.",
+    Code.STORE_UNREACHABLE: "An object store does not answer, after as many tries as its profile allows.",
+    Code.STORE_BUSY: "An object store asks for patience, and for more of it than its profile allows.",
+    Code.STORE_BROKEN: "An object store breaks off again and again, or answers other bytes than were asked for.",
+    Code.STORE_SETTINGS: "An endpoint profile cannot work as it is: certificate, redirects, address.",
+    Code.STORE_SDK: "The software that speaks to a store is missing, or of a version that is not known.",
     Code.OUT_OF_MEMORY: "Reading this source takes more memory than a child may have.",
     Code.CHILD_DIED: "The process that did it was killed or crashed.",
     Code.TIMEOUT: "It took longer than it may.",

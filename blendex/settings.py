@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -17,6 +17,47 @@ def _state_home() -> Path:
     if given is None and os.path.expanduser("~") == "~":
         return Path(tempfile.gettempdir())
     return Path(os.path.expanduser(given or "~/.local/state"))
+
+
+class StoreSettings(BaseModel):
+    """One endpoint profile. A secret may be written ``env:NAME`` or ``file:/path``: it is read from there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Literal["s3", "aistore"] = Field(description="What answers there.")
+    endpoint: str | None = Field(None, description="Its URL; for AIStore the proxy; for S3 unset: Amazon's own.")
+    schemes: tuple[str, ...] = Field(
+        (),
+        description="URLs it answers for: `s3` for S3; for AIStore `ais`, `s3`, `gs`, `az`, `oci`. Empty: all these.",
+    )
+    buckets: tuple[str, ...] = Field(
+        min_length=1, description="Patterns of the buckets that may be read, as `speech-*`."
+    )
+    region: str | None = Field(None, description="Region of S3.")
+    addressing: Literal["auto", "path", "virtual"] = Field("auto", description="How S3 buckets are named in requests.")
+    anonymous: bool = Field(False, description="Send S3 requests unsigned.")
+    access_key: SecretStr | None = Field(None, description="S3 key id; unset: boto3's own chain of credentials.")
+    secret_key: SecretStr | None = Field(None, description="S3 secret.")
+    session_token: SecretStr | None = Field(None, description="S3 session token.")
+    token: SecretStr | None = Field(None, description="AIStore's AuthN token.")
+    ca: str | None = Field(None, description="File of the certificate authority.")
+    client_cert: str | None = Field(None, description="File of a client certificate (AIStore).")
+    client_key: str | None = Field(None, description="File of its key.")
+    verify: bool = Field(True, description="Check the server's certificate.")
+    parallel: int = Field(16, ge=1, le=256, description="Most requests at a time from one child.")
+    connect_seconds: float = Field(3.0, gt=0, description="How long a connection may take.")
+    read_seconds: float = Field(20.0, gt=0, description="How long a connection may bring nothing.")
+    patience_seconds: float = Field(60.0, gt=0, description="How long one request is tried in all.")
+    mode: Literal["auto", "batch", "individual"] | None = Field(
+        None,
+        description="How whole objects come from AIStore; unset: by `AIS_MODE` or training's `USE_AIS_…`, else auto.",
+    )
+    trust_size: bool = Field(
+        False, description="An object without version and checksum is unchanged while its size is."
+    )
+    local_mirrors: tuple[str, ...] = Field(
+        (), description="Folders `<bucket>/<key>` to look into first, as training's `LHOTSE_S3_LOCAL_MIRROR_ROOTS`."
+    )
 
 
 class Settings(BaseSettings):
@@ -39,6 +80,11 @@ class Settings(BaseSettings):
     allowed_roots: tuple[str, ...] = Field(
         (), description="Folders the service may read sources in. Empty: the folder it was started in."
     )
+    stores: dict[str, StoreSettings] = Field(
+        default_factory=dict,
+        description="Endpoint profiles of object stores by name, as JSON; see `stores.md`.",
+    )
+    stores_file: Path | None = Field(None, description="A YAML file with more of them, by name.")
     owner: str = Field("local", description="Who submissions belong to while there are no accounts.")
     slots: int = Field(
         default_factory=lambda: max(1, len(os.sched_getaffinity(0))),

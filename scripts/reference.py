@@ -14,7 +14,7 @@ from blendex.formats.findings import FINDINGS
 from blendex.lint import engine
 from blendex.lint.profile import PROFILES
 from blendex.lint.rule import RULES, Rule
-from blendex.settings import Settings
+from blendex.settings import Settings, StoreSettings
 from service.problems import STATUS
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -26,13 +26,25 @@ def _settings() -> str:
         HEAD + "# Settings\n\nEvery process reads them from the environment; the command line overrides some.\n",
         "| variable | default | what it is |\n|---|---|---|",
     ]
-    dynamic = {"slots": "number of cores", "state_dir": "`$XDG_STATE_HOME/blendex` or `~/.local/state/blendex`"}
+    dynamic = {
+        "slots": "number of cores",
+        "stores": "none",
+        "state_dir": "`$XDG_STATE_HOME/blendex` or `~/.local/state/blendex`",
+    }
     for name, field in Settings.model_fields.items():
         default = dynamic.get(name)
         if default is None:
             assert field.default is not PydanticUndefined
             default = "none" if field.default in (None, ()) else f"`{field.default}`"
         lines.append(f"| `BLENDEX_{name.upper()}` | {default} | {field.description} |")
+    lines += [
+        "\n## Endpoint profiles\n\nFields of one profile in `BLENDEX_STORES` or the stores file. A secret may be "
+        "written `env:NAME` or `file:/path`.\n",
+        "| field | default | what it is |\n|---|---|---|",
+    ]
+    for name, field in StoreSettings.model_fields.items():
+        default = "required" if field.is_required() else "none" if field.default in (None, ()) else f"`{field.default}`"
+        lines.append(f"| `{name}` | {default} | {field.description} |")
     return "\n".join(lines) + "\n"
 
 

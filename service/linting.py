@@ -13,7 +13,6 @@ from blendex.errors import BlendexError, Code
 from blendex.lint.engine import examine
 from blendex.lint.ground import Nowhere
 from blendex.lint.model import Report, Severity
-from blendex.storage.local import LocalStorage
 from blendex.units.plan import FolderReader
 from service.bodies import NOWHERE, POSTED, read_submission
 from service.multipart import parts
@@ -88,10 +87,9 @@ def _plain(file: str) -> str:
 def check_blend(site: Site, submission: Submission) -> Report:
     """What stands against a blend whatever is trained with it; no folder and no source is looked at."""
     limits = Limits(paths=site.settings.max_sources)
-    reader = FolderReader(LocalStorage(site.roots), submission.nested, limits.bytes)
-    return examine(
-        submission.text, submission.file, submission.world, Nowhere(reader=reader), limits=limits, blend_only=True
-    )[1]
+    reader = FolderReader(site.storage(), submission.nested, limits.bytes)
+    world, ground = site.placed(submission.world), Nowhere(reader=reader)
+    return examine(submission.text, submission.file, world, ground, limits=limits, blend_only=True)[1]
 
 
 def refusal(report: Report) -> tuple[BlendexError, list[dict[str, Any]]] | None:

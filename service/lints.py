@@ -122,8 +122,8 @@ class Lints:
             "text": _text(submission.text),
             "file": submission.file,
             "nested": {address: _text(text) for address, text in submission.nested.items()},
-            "world": submission.world.as_dict(),
-            "roots": list(site.roots),
+            "world": site.placed(submission.world).as_dict(),
+            **site.reading(),
             # Mirrors are ours: whether one has an index may be asked of whoever may ask for its path.
             "mirrors": site.root.mirror("").rstrip("/"),
             "nodes": MOST_NODES,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from starlette.requests import Request
 
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
+
+_VIEW = re.compile(
+    r"(/.*?|[A-Za-z][A-Za-z0-9+.-]*://.+?)=(/.*|(?:[a-z][a-z0-9_-]*:)?[A-Za-z][A-Za-z0-9+.-]*://.+)", re.DOTALL
+)
 
 LONGEST_WAIT = 60.0
 
@@ -96,14 +101,14 @@ def _prefixes(request: Request) -> tuple[tuple[str, str], ...]:
     for name, item in request.query_params.multi_items():
         if name not in ("view", "map"):
             continue
-        # Both sides are absolute, so the first "=/" parts them, also after a folder such as lang=en.
-        seen, sign, real = item.partition("=/")
-        if not sign or not seen.startswith("/"):
+        # Both sides are absolute, so the first "=" before a slash or a URL parts them, also after a folder lang=en.
+        found = _VIEW.fullmatch(item)
+        if found is None:
             raise _bad(
-                f"{name}={item[:80]!r} is not FROM=TO with two absolute paths.",
-                f"Write {name}=/path/as/the/job/sees/it=/path/as/workers/see/it.",
+                f"{name}={item[:80]!r} is not FROM=TO with two absolute paths or URLs.",
+                f"Write {name}=/path/as/the/job/sees/it=/path/as/workers/see/it, or TO as a URL.",
             )
-        result.append((seen, "/" + real))
+        result.append((found[1], found[2]))
     return tuple(result)
 
 

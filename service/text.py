@@ -12,6 +12,7 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from blendex.builds import access
 from blendex.builds.resolve import Answer
 from blendex.builds.site import Site
 from blendex.errors import BlendexError, Code
@@ -82,6 +83,7 @@ def export_lines(site: Site, answer: Answer) -> list[str]:
     values = {"BLENDEX_MIRROR": answer.path, "LHOTSE_INDEXES_ROOT": os.path.join(answer.path, "idx")}
     if answer.build is not None:
         values["BLENDEX_BLEND"] = ready_blend(site, answer.build)
+        values |= access.environment(site, answer.build)
     return [f"export {name}={quoted(value)}" for name, value in values.items()]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from blendex.blend.load import Limits, parse
+from blendex.blend.urls import join
 from blendex.blend.world import has_scheme
 from blendex.errors import BlendexError, Code
 
@@ -125,4 +126,4 @@ def _resolved(base: str, item: str, path: str) -> str:
         return str(PurePosixPath(item))
     if ".." in PurePosixPath(item).parts:
         raise bad_catalog(path, f"leads out of its folder with {item[:200]}")
-    return str(PurePosixPath(base) / item)
+    return join(base, item)

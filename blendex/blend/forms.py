@@ -11,8 +11,8 @@ from blendex.blend.interpolate import Place
 from blendex.blend.load import MapNode
 from blendex.blend.model import Source
 from blendex.blend.types import JSONL, NEMO_TAR, WDS_TAR, WDS_TAR_V2, Form
+from blendex.blend.urls import folder_of, join
 from blendex.blend.work import MAYBE_COMPRESSED, Spec, Work, empty_folder, pipe_refused
-from blendex.blend.world import has_scheme
 from blendex.errors import BlendexError, Code
 
 
@@ -114,7 +114,7 @@ def _shards(work: Work, spec: Spec, kind: str) -> Iterator[Source]:
         raise work.bad("holds an empty path or a NUL character", "Correct the path.")
     for path in _catalog(work, root, kind):
         yield from work.source(kind, path, spec.line)
-    if has_scheme(root) or root.endswith(catalogs.GENERATED_SUFFIX):
+    if root.endswith(catalogs.GENERATED_SUFFIX):
         return
     try:
         names = work.shelf.listing(root)
@@ -124,14 +124,14 @@ def _shards(work: Work, spec: Spec, kind: str) -> Iterator[Source]:
         raise
     for name, is_folder in names:
         if name.endswith(".jsonl") and not is_folder:
-            yield Source(JSONL, str(PurePosixPath(root) / name))
+            yield Source(JSONL, join(root, name))
 
 
 def _catalog(work: Work, root: str, kind: str) -> list[str]:
     """The tars below ``root``, from its catalog; without one, by looking, as version 1 allows."""
     whole = root.endswith(catalogs.GENERATED_SUFFIX)
-    base = str(PurePosixPath(root).parent) if whole else str(PurePosixPath(root))
-    for path in (root,) if whole else (str(PurePosixPath(root) / name) for name in catalogs.NAMES):
+    base = folder_of(root) if whole else join(root)
+    for path in (root,) if whole else (join(root, name) for name in catalogs.NAMES):
         try:
             raw = work.walk.reader.read(work.walk.world.address(path), catalogs.MAX_BYTES)
         except BlendexError as error:
@@ -172,7 +172,7 @@ def _folder(work: Work, spec: Spec) -> list[Source]:
         if kind is None:
             other += 1
         else:
-            found.append(Source(kind, str(PurePosixPath(spec.text) / name)))
+            found.append(Source(kind, join(spec.text, name)))
     if not found:
         raise empty_folder(spec.text, "neither *.jsonl nor *.tar")
     if other:

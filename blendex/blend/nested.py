@@ -61,19 +61,22 @@ class Files:
         Raises:
             BlendexError: PATH_UNSUPPORTED, RELATIVE_WITHOUT_BASE, what the reader and ``parse`` raise.
         """
-        if has_scheme(path) or path.startswith("pipe:"):
+        if path.startswith("pipe:"):
             raise BlendexError(
                 Code.PATH_UNSUPPORTED,
                 f"The nested YAML {path} is no file path.",
                 next_step="Name a copy on a shared filesystem.",
             )
+        if has_scheme(path):
+            return self._known_or_read(path), ""
         if not path.startswith("/") and declaring.folder is None:
             raise BlendexError(
                 Code.RELATIVE_WITHOUT_BASE,
                 f"The nested YAML {path} is relative, and the submission has no base.",
                 next_step="Say which absolute folder relative paths mean (base), or write an absolute path.",
             )
-        beside = posixpath.normpath(posixpath.join(declaring.folder or "", path))
+        beside = posixpath.join(declaring.folder or "", path)
+        beside = beside if has_scheme(beside) else posixpath.normpath(beside)
         config = declaring is self.posted and isinstance(declaring.root, MapNode) and not path.startswith("/")
         base = self.world.base
         if not config or (base is not None and posixpath.normpath(base) == declaring.folder):

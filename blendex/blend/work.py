@@ -14,6 +14,7 @@ from blendex.blend.load import MapNode, SeqNode
 from blendex.blend.model import Derivation, Source
 from blendex.blend.patterns import expand, rewritten
 from blendex.blend.types import JSONL, NEMO_TAR, Key
+from blendex.blend.urls import join
 from blendex.blend.walk import Walk
 from blendex.errors import BlendexError, Code
 
@@ -298,14 +299,14 @@ class Work:
         waiting: list[tuple[str, ...]] = [()]
         while waiting:
             inside = waiting.pop()
-            for name, is_folder in self.shelf.listing(str(PurePosixPath(folder, *inside))):
+            for name, is_folder in self.shelf.listing(join(folder, *inside)):
                 if is_folder and len(inside) < _FOLDER_DEPTH:
                     waiting.append((*inside, name))
                 elif name.endswith(".tar") and not is_folder:
                     found.append((*inside, name))
         if not found:
             raise empty_folder(folder, "no *.tar")
-        return [Source(NEMO_TAR, str(PurePosixPath(folder, *parts))) for parts in sorted(found)]
+        return [Source(NEMO_TAR, join(folder, *parts)) for parts in sorted(found)]
 
 
 def pipe_refused(command: str) -> BlendexError:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from blendex.blend.urls import Route, parts, routed, split_explicit
 from blendex.errors import BlendexError, Code
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
@@ -21,7 +22,7 @@ def has_scheme(path: str) -> bool:
 
 
 def unsupported(path: str) -> BlendexError | None:
-    """Why no worker can read ``path`` today (``PATH_UNSUPPORTED``), or None for a file path."""
+    """Why no worker can ever read ``path`` (``PATH_UNSUPPORTED``), or None for a file path or a URL of an object."""
     if path.startswith("pipe:"):
         return BlendexError(
             Code.PATH_UNSUPPORTED,
@@ -29,17 +30,14 @@ def unsupported(path: str) -> BlendexError | None:
             next_step="Name the file that the command reads.",
         )
     match = _SCHEME.match(path)
-    if match is None:
+    if match is None or parts(path) is not None:
         return None
-    scheme = match.group()
-    if scheme in ("s3://", "ais://"):
-        message = f"{path} lies in an object store ({scheme}); object stores are not served yet."
-    else:
-        message = f"{path} has the scheme {scheme}, which cannot be read."
     return BlendexError(
         Code.PATH_UNSUPPORTED,
-        message,
-        next_step="Name a copy on a shared filesystem, or exclude the entry.",
+        f"{path} has the scheme {match.group()}, which cannot be read."
+        if parts(path.replace("://", "://x", 1)) is None
+        else f"{path} names no bucket.",
+        next_step="Name a copy on a shared filesystem or in an object store, or exclude the entry.",
     )
 
 
@@ -51,22 +49,27 @@ class World:
         base: absolute folder that relative paths mean.
         variables: what ``${name}`` may see besides the YAML; ``data_blend_dir`` is one.
         env: what ``${oc.env:NAME}`` may see.
-        view: ordered pairs (prefix as the job sees it, prefix as workers see it).
+        view: ordered pairs (prefix as the job sees it, prefix as workers see it); both may be URLs, and the second
+            may name the endpoint profile that answers for it (``lab:s3://bucket/data``).
+        stores: (scheme, pattern of buckets, endpoint profile), as the service has it: no client chooses an endpoint.
     """
 
     base: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     view: tuple[tuple[str, str], ...] = ()
+    stores: tuple[Route, ...] = ()
 
     def address(self, path: str) -> str:
         """Where a worker reads ``path``.
 
         The path is joined to ``base`` when relative, its ``..`` are taken away by spelling, then the longest
-        view prefix that ends on a component boundary is exchanged (the first one, of equally long ones).
+        view prefix that ends on a component boundary is exchanged (the first one, of equally long ones). A URL is
+        never changed but by a view; its address begins with the name of the endpoint profile that serves its bucket.
 
         Raises:
-            BlendexError: RELATIVE_WITHOUT_BASE, PATH_UNSUPPORTED (pipes and URLs), BAD_VALUE (empty, NUL).
+            BlendexError: RELATIVE_WITHOUT_BASE, PATH_UNSUPPORTED (pipes, other schemes), STORE_UNKNOWN, BAD_VALUE
+                (empty, NUL).
         """
         if not self.view and _PLAIN.fullmatch(path):
             return path
@@ -79,22 +82,41 @@ class World:
                 "A path is empty or holds a NUL character.",
                 next_step="Correct the path in the blend.",
             )
+        if has_scheme(path):
+            return self._placed(self._through_view(path), path)
         joined = path if path.startswith("/") else posixpath.join(self.base or "", path)
+        if has_scheme(joined):
+            return self._placed(self._through_view(joined), path)
         if not joined.startswith("/"):
             raise BlendexError(
                 Code.RELATIVE_WITHOUT_BASE,
                 f"{path} is a relative source without a base.",
                 next_step="Say which absolute folder relative paths mean (base), or write absolute paths.",
             )
-        return self._through_view(_normal(joined))
+        return self._placed(self._through_view(_normal(joined)), path)
+
+    def _placed(self, seen: str, path: str) -> str:
+        """The address of what came through the view: a path as it is, a URL with its endpoint profile."""
+        if seen.startswith("/"):
+            return seen
+        explicit = split_explicit(seen)
+        profile, url = explicit if explicit is not None else (None, seen)
+        address = routed(url, self.stores, profile)
+        if address is not None:
+            return address
+        raise BlendexError(
+            Code.STORE_UNKNOWN,
+            f"no endpoint profile serves {path}.",
+            next_step="Have its bucket added to a profile (BLENDEX_STORES), or name a copy on a shared filesystem.",
+        )
 
     def _through_view(self, path: str) -> str:
         best: tuple[int, str] | None = None
         for seen, real in self.view:
-            prefix = _normal(seen).rstrip("/")
+            prefix = _plain(seen)
             inside = path == prefix or path.startswith(prefix + "/")
             if inside and (best is None or len(prefix) > best[0]):
-                best = (len(prefix), _normal(real).rstrip("/"))
+                best = (len(prefix), _plain(real))
         if best is None:
             return path
         return (best[1] + path[best[0] :]) or "/"
@@ -106,7 +128,7 @@ class World:
             "variables": dict(self.variables),
             "env": dict(self.env),
             "view": [list(pair) for pair in self.view],
-        }
+        } | ({"stores": [list(route) for route in self.stores]} if self.stores else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> World:
@@ -116,7 +138,13 @@ class World:
             variables=dict(data.get("variables") or {}),
             env=dict(data.get("env") or {}),
             view=tuple((str(seen), str(real)) for seen, real in data.get("view") or ()),
+            stores=tuple((str(scheme), str(buckets), str(name)) for scheme, buckets, name in data.get("stores") or ()),
         )
+
+
+def _plain(prefix: str) -> str:
+    """One side of a view, without slashes at its end."""
+    return (prefix if "://" in prefix else _normal(prefix)).rstrip("/")
 
 
 def _normal(path: str) -> str:

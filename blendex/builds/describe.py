@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from blendex.builds import access
 from blendex.builds.site import Site
 from blendex.catalog import blobs, builds, mirrors
 from blendex.catalog.models import RUNNING, Build, Mirror, Name
@@ -73,6 +74,7 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "problems": problems[:SHOWN_PROBLEMS],
         "warnings": plan["warnings"][:SHOWN_PROBLEMS],
         "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
+        "access": access.report(site, build.id) if build.state == "ready" else None,
     }
 
 

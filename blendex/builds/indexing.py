@@ -9,11 +9,14 @@ from sqlalchemy.orm import Session
 from blendex.builds.attempts import attempt
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
-from blendex.catalog import builds, sources, states, units
+from blendex.catalog import builds, endpoints, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import recipe
+from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
+
+logger = logs.get_logger("blendex.builds")
 
 # A unit that is lost this often with no source to blame is not tried again.
 MOST_ATTEMPTS = 5
@@ -40,7 +43,7 @@ def prepare(site: Site, unit: Unit) -> Call:
         return _derive(site, unit, payload)
     arguments = {
         "root": site.root.path,
-        "roots": list(site.roots),
+        **site.reading(),
         "attempt": attempt(unit),
         "compat": payload["compat"],
         "sources": payload["sources"],
@@ -62,7 +65,7 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
                 inputs.append(item | {"content_hash": known.content_hash})
     arguments = {
         "root": site.root.path,
-        "roots": list(site.roots),
+        **site.reading(),
         "attempt": attempt(unit),
         "compat": compat,
         "recipe": recipe(spec["kind"], compat, spec["derivation"]),
@@ -82,6 +85,8 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
     result = outcome.result
     payload = units.payload(unit)
     names = {(item[0], item[2]): _recipe(item, payload["compat"]) for item in payload["sources"]}
+    for note, count in result.get("notes", {}).items():
+        logger.info("store_note", build=unit.build, unit=unit.id, note=note, count=count)
     failures = [item | {"recipe": names[item["kind"], item["address"]]} for item in result["failures"]]
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
@@ -91,6 +96,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             object_id = sources.add_object(session, result["object"], result["size"])
             sources.record(session, object_id, result["entries"])
         sources.record_failures(session, failures)
+        endpoints.remember(session, result.get("paces", {}))
         _release(session, unit, opened=result["figures"]["opens"])
     return True
 

@@ -14,6 +14,7 @@ from blendex.blend.world import World
 from blendex.catalog import blobs, builds, sources
 from blendex.catalog.sources import Known
 from blendex.formats.kinds import KINDS, Origin, content_of, recipe
+from blendex.storage.driver import identity
 from blendex.storage.local import token_mtime_ns
 
 CHUNK = 4096
@@ -49,7 +50,8 @@ def content_hash(kind: str, path: str, known: Known) -> str:
     """The content hash that keys and receipts name for a source."""
     if not KINDS[kind].bound:
         return known.content_hash
-    return content_of(kind, known.content_hash, Origin(path, known.size, token_mtime_ns(known.token)))
+    origin = Origin(path, known.size, token_mtime_ns(known.token), identity(known.token))
+    return content_of(kind, known.content_hash, origin)
 
 
 class Contents:

@@ -52,7 +52,7 @@ def plan_arguments(site: Site, submission: dict[str, Any], file: str) -> dict[st
     """The arguments of a plan child."""
     return submission | {
         "file": file,
-        "roots": list(site.roots),
+        **site.reading(),
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
     }

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.world import World
+from blendex.builds import access
 from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
@@ -133,7 +134,8 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             if build is None or build.state != "publishing":
                 return []
             submission = load_submission(session, build)
-            judged = judge(session, build, World.from_dict(submission["world"]), draft.add)
+            world = World.from_dict(submission["world"])
+            judged = judge(session, build, world, draft.add)
             # The problems of the plan are stored: a retry starts from them; those of the sources are judged anew.
             if judged.problems and build.options["on_bad"] == "fail":
                 return judged.problems
@@ -146,6 +148,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
                 )
                 return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
             made = packs_of(session, build, judged)
+            asked = access.samples(site, session, build, world)
             checked_at = round(states.now(session), 3)
     except ReplanError:
         return []
@@ -154,7 +157,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             file.writelines(draft.job(judged, made))
     finally:
         draft.close()
-    return _call(site, unit, build, submission, judged, made, checked_at)
+    return _call(site, unit, build, submission, judged, made, asked, checked_at)
 
 
 def _call(
@@ -164,6 +167,7 @@ def _call(
     submission: dict[str, Any],
     judged: Judged,
     made: Packs,
+    asked: list[dict[str, Any]],
     checked_at: float,
 ) -> Call:
     excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
@@ -171,7 +175,8 @@ def _call(
     layouts = {str(pack.layout_hash) for pack in made.files.values()}
     arguments = submission | {
         "root": site.root.path,
-        "roots": list(site.roots),
+        **site.reading(),
+        "access": asked,
         "build": build.id,
         "attempt": attempt(unit),
         "key": keys.key(layouts, made.packed_only),

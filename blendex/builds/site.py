@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from blendex.blend.world import World
 from blendex.builds import adopt
-from blendex.catalog import revision
+from blendex.builds.profiles import profiles_for
+from blendex.catalog import endpoints, revision
 from blendex.catalog.dialect import alone, open_engine
 from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
 from blendex.errors import BlendexError
 from blendex.settings import Settings
+from blendex.storage.profiles import Profile
 from blendex.storage.root import Root
+from blendex.storage.stores import Stores
 
 # A process that does not migrate waits this long for the one that does.
 MIGRATION_SECONDS = 120.0
@@ -25,15 +30,35 @@ class Site:
     work: UnitOfWork
     roots: tuple[str, ...]  # where sources may be read
     notice: str | None = None
+    stores: tuple[Profile, ...] = field(default=(), repr=False)  # where objects may be read
+
+    def reading(self) -> dict[str, Any]:
+        """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept."""
+        if not self.stores:
+            return {"roots": list(self.roots), "stores": []}
+        with self.work.read() as session:
+            paces = endpoints.paces(session)
+        stores = [profile.as_dict() | {"pace": paces.get(profile.name, {})} for profile in self.stores]
+        return {"roots": list(self.roots), "stores": stores}
+
+    def storage(self) -> Stores:
+        """The stores, for small reads in this process."""
+        return Stores(self.roots, self.stores)
+
+    def placed(self, world: World) -> World:
+        """A world with the routes of this site's profiles: which endpoint answers for a URL is no client's choice."""
+        return replace(world, stores=tuple(route for profile in self.stores for route in profile.routes()))
 
 
-def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex") -> Site:
+def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex", *, own: bool = False) -> Site:
     """Open the root and its catalog, migrated; an empty catalog is filled from what the root holds.
 
     Args:
         settings: where things are.
         roots: the folders in which this process may read sources; ``("/",)`` for a user's own command line.
         application: what PostgreSQL shows for this process.
+        own: a user's own program, which may read what the user may: without profiles in the settings, its environment
+            says where objects are. Never for a service, whatever its roots are.
 
     Raises:
         BlendexError: catalog_mismatch, catalog_version.
@@ -62,4 +87,4 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
                 # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
                 adopt.adopt_all(work, root)
                 tie(work, root.path)
-    return Site(settings, root, work, roots, notice)
+    return Site(settings, root, work, roots, notice, profiles_for(settings, own))

@@ -16,7 +16,6 @@ from blendex.catalog import blobs, builds, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs
-from blendex.storage.local import LocalStorage
 from blendex.units.plan import FolderReader
 
 logger = logs.get_logger("blendex.builds")
@@ -33,13 +32,17 @@ def gather(site: Site, submission: Submission) -> dict[str, Any]:
     """
     submission.check()
     limits = Limits(paths=site.settings.max_sources)
-    storage = LocalStorage(site.roots)
-    reader = FolderReader(storage, submission.nested, limits.bytes)
-    nested = dict(submission.nested) | nested_files(submission.text, submission.file, submission.world, reader, limits)
+    world = site.placed(submission.world)
+    storage = site.storage()
+    try:
+        reader = FolderReader(storage, submission.nested, limits.bytes)
+        nested = dict(submission.nested) | nested_files(submission.text, submission.file, world, reader, limits)
+    finally:
+        storage.close()
     return {
         "text": _decode(submission.text, submission.file),
         "nested": {path: _decode(text, path) for path, text in nested.items()},
-        "world": submission.world.as_dict(),
+        "world": world.as_dict(),
     }
 
 

@@ -289,3 +289,14 @@ class Worker(Base):
     started_at: Mapped[float] = mapped_column(Float)
     seen_at: Mapped[float] = mapped_column(Float)
     seen_until: Mapped[float] = mapped_column(Float)  # later without a new heartbeat: taken for dead
+
+
+class Endpoint(Base):
+    """What an endpoint of an object store was measured to do: moving averages over all children."""
+
+    __tablename__ = "endpoints"
+    profile: Mapped[str] = mapped_column(String(64), primary_key=True)
+    latency: Mapped[float] = mapped_column(Float)  # seconds to the first byte
+    stream: Mapped[float] = mapped_column(Float)  # bytes per second of one stream
+    together: Mapped[float] = mapped_column(Float)  # of several at a time; 0: never measured
+    updated_at: Mapped[float] = mapped_column(Float)

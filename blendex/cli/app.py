@@ -261,6 +261,7 @@ def migrate(root: RootDir = None, json: Json = False) -> None:
 
 @app.command()
 def doctor(
+    urls: Annotated[list[str] | None, typer.Argument(help="Objects or prefixes to look at, such as s3://b/p.")] = None,
     second_host: Annotated[
         bool, typer.Option("--second-host", help="Wait for another machine, and time how soon it sees the root.")
     ] = False,
@@ -268,12 +269,12 @@ def doctor(
     json: Json = False,
     root: RootDir = None,
 ) -> None:
-    """Look at root, database, queue and clock, and say of each what to do. Exit status 1 when something is wrong."""
+    """Look at root, database, queue, clock and stores, and say of each what to do. Status 1 when something is wrong."""
     from blendex.cli import doctor as command
 
     if second_host and from_node is not None:
         raise BlendexError(Code.BAD_REQUEST, "--second-host and --from-node exclude each other.", next_step="Say one.")
-    found = command.examine(root, from_node, second_host)
+    found = command.examine(root, from_node, second_host, urls or ())
     _print(command.as_dict(found), json, "\n".join(command.lines(found)))
     raise SystemExit(0 if command.as_dict(found)["healthy"] else 1)
 

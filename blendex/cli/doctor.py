@@ -8,21 +8,25 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blendex.blend.urls import parts
+from blendex.builds.profiles import profiles_for
 from blendex.catalog import health
 from blendex.catalog.dialect import open_engine
 from blendex.catalog.engine import default_url
 from blendex.cli.local import settings_for
-from blendex.observability.diagnosis import Diagnosis
+from blendex.errors import BlendexError, Code
+from blendex.observability.diagnosis import Diagnosis, Verdict
 from blendex.settings import Settings
-from blendex.storage import rootcheck, secondhost
+from blendex.storage import probe, rootcheck, secondhost
 
 WAIT_SECONDS = 120.0
 STA_UNSYNC = 0x0040  # linux/timex.h
+_VERDICTS: dict[bool | None, Verdict] = {True: "ok", False: "wrong", None: "skipped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +37,13 @@ class Patient:
         settings: of this process.
         code: the code of another machine that waits for this one; None: no other machine waits.
         second_host: wait for another machine.
+        urls: objects or prefixes to look at in object stores.
     """
 
     settings: Settings
     code: str | None = None
     second_host: bool = False
+    urls: Sequence[str] = ()
 
     def root_id(self) -> str | None:
         """The id in the root, when it has one; looking must not make one."""
@@ -105,17 +111,49 @@ def clock(_patient: Patient) -> Iterator[Diagnosis]:
         yield Diagnosis("ntp", "ok", "the kernel says that the clock is kept.")
 
 
+def stores(patient: Patient) -> Iterator[Diagnosis]:
+    """Every endpoint profile of object stores, and whether some profile serves each URL.
+
+    Raises:
+        BlendexError: bad_request for what is no URL of an object store; what the settings are wrong in.
+    """
+    wanted = []
+    for url in patient.urls:
+        found = parts(url)
+        if found is None:
+            raise BlendexError(
+                Code.BAD_REQUEST, f"{url} is no URL of an object store.", next_step="Write it like s3://bucket/prefix."
+            )
+        wanted.append(found)
+    profiles = profiles_for(patient.settings, own=True)
+    if not profiles:
+        yield Diagnosis("profiles", "skipped", "there are no endpoint profiles: sources are files (docs/stores.md).")
+    for profile in profiles:
+        mine = [item for item in wanted if item[0] in profile.schemes and profile.serves(item[0], item[1])]
+        for check in probe.examine(profile, mine):
+            yield Diagnosis(check.name, _VERDICTS[check.ok], f"{profile.name}: {check.detail}", check.next_step)
+    for scheme, bucket, _ in wanted:
+        if not any(profile.serves(scheme, bucket) for profile in profiles):
+            yield Diagnosis(
+                "auth", "wrong", f"no endpoint profile serves {scheme}://{bucket}.",
+                "Add its bucket to a profile; see docs/stores.md.",
+            )  # fmt: skip
+
+
 KINDS: dict[str, Callable[[Patient], Iterable[Diagnosis]]] = {
     "root": root,
     "database": database,
     "queue": queue,
     "clock": clock,
+    "stores": stores,
 }
 
 
-def examine(root: Path | None, code: str | None, second_host: bool) -> list[tuple[str, Diagnosis]]:
+def examine(
+    root: Path | None, code: str | None, second_host: bool, urls: Sequence[str] = ()
+) -> list[tuple[str, Diagnosis]]:
     """Every diagnosis of every kind."""
-    patient = Patient(settings_for(root), code, second_host)
+    patient = Patient(settings_for(root), code, second_host, urls)
     return [(kind, item) for kind, look in KINDS.items() for item in look(patient)]
 
 

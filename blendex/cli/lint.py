@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import orjson
 
 from blendex.blend.load import Limits
 from blendex.blend.world import World
+from blendex.builds.profiles import profiles_for
 from blendex.cli.linted import Linted, more_than_json, one_run, read, there, together
+from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.lint import outputs
 from blendex.lint.facts import read_facts
@@ -26,6 +29,7 @@ from blendex.lint.sarif import sarif
 from blendex.lint.suppress import read_baseline
 from blendex.lint.text import at_least, lines
 from blendex.storage.local import LocalStorage
+from blendex.storage.stores import Stores
 from blendex.units.plan import FolderReader
 
 FINDINGS, UNUSABLE = 1, 2
@@ -37,7 +41,7 @@ def _knowledge(root: Path | None, storage: LocalStorage) -> Knowledge | None:
     if root is None or not root.is_dir():
         return None
     from blendex.builds.site import open_site
-    from blendex.cli.local import EVERYWHERE, settings_for
+    from blendex.cli.local import EVERYWHERE
     from blendex.lint.knowledge import CatalogKnowledge
 
     return CatalogKnowledge(open_site(settings_for(root), EVERYWHERE).work, storage)
@@ -115,7 +119,9 @@ class _Here:
     ) -> None:
         storage = LocalStorage(("/",))
         limits = Limits()
-        self._ground = Disk(storage, FolderReader(storage, {}, limits.bytes))
+        profiles = profiles_for(settings_for(root), own=True)
+        self._stores = tuple(route for item in profiles for route in item.routes())
+        self._ground = Disk(storage, FolderReader(Stores(("/",), profiles), {}, limits.bytes))
         self._options: dict[str, Any] = {
             "profile": profile(upstream),
             "facts": read_facts(read(facts, "the facts")) if facts else None,
@@ -128,6 +134,7 @@ class _Here:
     def lint(self, path: Path, world: World, more: Sequence[str], *, fix: bool) -> Linted:
         """Lint one file; with ``fix``, patch it and lint what the patch leaves."""
         name = os.path.abspath(path)
+        world = replace(world, stores=self._stores)
         migration = migrate(read(path, "the config"), name, world, self._ground, **self._options)
         if fix and migration.texts:
             for file, text in migration.texts.items():

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import control, describe, findings, naming
+from blendex.builds import access, control, describe, findings, naming
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site, open_site
@@ -30,7 +30,7 @@ class LocalClient:
     """Opens the site once, at the first command."""
 
     def __init__(self, root: Path | None) -> None:
-        self.site: Site = open_site(settings_for(root), EVERYWHERE)
+        self.site: Site = open_site(settings_for(root), EVERYWHERE, own=True)
         if self.site.notice:
             sys.stderr.write(self.site.notice + "\n")
 
@@ -99,7 +99,8 @@ class LocalClient:
             row = mirrors.get(session, key)
         if row is None:
             raise control.not_found("mirror", key)
-        return describe.mirror_summary(self.site, row) | {"receipt": read_receipt(self.site.root.mirror(key), key)}
+        more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
+        return describe.mirror_summary(self.site, row) | more
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

@@ -25,6 +25,7 @@ from blendex.lint.profile import profile
 from blendex.lint.sarif import sarif
 from blendex.lint.suppress import read_baseline
 from blendex.storage.local import LocalStorage
+from blendex.storage.stores import open_stores
 from blendex.units.plan import FolderReader
 
 
@@ -42,8 +43,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Lint one config.
 
     Args:
-        arguments: text, file, nested (address → text), world; roots (where sources may be read), mirrors (a folder of
-            ours, where indexes may be looked at); nodes and paths (limits); upstream; launcher ([name, text] or None),
+        arguments: text, file, nested (address → text), world; roots and stores (where sources may be read), mirrors (a
+            folder of ours, where indexes may be looked at); nodes and paths (limits); upstream; launcher ([name, text] or None),
             facts and baseline (text or None); output (json, sarif or zip); known ([[kind, path, seen], …]), or None to
             be told which sources there are. Texts are base64.
         report: unused; no source is read whole.
@@ -66,10 +67,9 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
 def _run(arguments: dict[str, Any]) -> dict[str, Any]:
     limits = Limits(nodes=arguments["nodes"], paths=arguments["paths"], pattern=arguments["paths"])
-    sources = LocalStorage(arguments["roots"])
     seen = LocalStorage((*arguments["roots"], arguments["mirrors"]))
     nested = {address: base64.b64decode(text) for address, text in arguments["nested"].items()}
-    ground = Disk(seen, FolderReader(sources, nested, limits.bytes))
+    ground = Disk(seen, FolderReader(open_stores(arguments), nested, limits.bytes))
     text, file, world = base64.b64decode(arguments["text"]), arguments["file"], World.from_dict(arguments["world"])
     if arguments["known"] is None:
         return {"sources": _sources(text, file, world, ground, limits)}

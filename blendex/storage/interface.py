@@ -25,10 +25,13 @@ class Stat:
     changed_ns: int  # the youngest of the times in the token
     device: int | None = None  # of a local file; for what upstream ties to a machine, and for nothing else
     inode: int | None = None
+    weak: bool = False  # the token is a size and no more: it proves nothing
+    checksum: tuple[str, str] | None = None  # of the whole object, as its store tells it: type and value
+    present: bool | None = None  # of an object behind a cache: whether it lies in the cache
 
     def racy(self, now_ns: int) -> bool:
-        """True when the token is too young, at ``now_ns`` of the file server's clock, to prove anything."""
-        return now_ns - self.changed_ns < RACY_NS
+        """True when the token is too young, at ``now_ns`` of the file server's clock, or too weak to prove anything."""
+        return self.weak or now_ns - self.changed_ns < RACY_NS
 
 
 @dataclass(slots=True)
@@ -39,11 +42,21 @@ class Figures:
     opens: int = 0
     bytes_read: int = 0
     reads: int = 0
+    requests: int = 0  # to object stores
+    retries: int = 0
     opened: list[str] = field(default_factory=list)
+    notes: dict[str, int] = field(default_factory=dict)  # what people should know of a store, and how often it was
+
+    def note(self, text: str, count: int = 1) -> None:
+        """Remember a sentence for people; it never holds more than names of profiles and counts."""
+        self.notes[text] = self.notes.get(text, 0) + count
 
     def as_dict(self) -> dict[str, int]:
         """The counts, without the addresses."""
-        return {"stats": self.stats, "opens": self.opens, "bytes_read": self.bytes_read, "reads": self.reads}
+        return {
+            "stats": self.stats, "opens": self.opens, "bytes_read": self.bytes_read, "reads": self.reads,
+            "requests": self.requests, "retries": self.retries,
+        }  # fmt: skip
 
 
 class Opened(Protocol):
@@ -65,15 +78,19 @@ class Storage(Protocol):
     """A store of sources, reached by address.
 
     ``open`` is how a range or a stream is read: what it returns reads the very object whose stat it carries, and
-    ``unchanged`` is the guard after the last read. ``stat_many`` answers in order, as many at a time as pays for
-    the store: a store that can list need not ask for each.
+    ``unchanged`` is the guard after the last read. ``whole`` says that all of it will be read, in order. ``open_many``
+    opens in order and may read ahead what is small and wanted whole. ``stat_many`` answers in order, as many at a time
+    as pays for the store: a store that can list need not ask for each.
     """
 
     figures: Figures
 
     def stat(self, address: str) -> Stat: ...
     def stat_many(self, addresses: Iterable[str]) -> Iterator[Stat | BlendexError]: ...
-    def open(self, address: str) -> Opened: ...
+    def open(self, address: str, *, whole: bool = False) -> Opened: ...
+    def open_many(self, items: Iterable[tuple[str, bool]]) -> Iterator[Opened | BlendexError]: ...
     def list(self, address: str) -> list[tuple[str, bool]]: ...
     def read(self, address: str, limit: int) -> bytes: ...
     def now_ns(self) -> int: ...
+    def paces(self) -> dict[str, dict[str, float]]: ...
+    def close(self) -> None: ...

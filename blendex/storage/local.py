@@ -214,7 +214,7 @@ class LocalStorage:
             raise self._refuse(address)
         return descriptor
 
-    def open(self, address: str) -> OpenedFile:
+    def open(self, address: str, *, whole: bool = False) -> OpenedFile:
         """The file at ``address``, opened for reading; raises what ``stat`` raises."""
         descriptor = self._descriptor(address, 0)
         self.figures.opens += 1
@@ -225,6 +225,14 @@ class LocalStorage:
         except BaseException:
             os.close(descriptor)
             raise
+
+    def open_many(self, items: Iterable[tuple[str, bool]]) -> Iterator[OpenedFile | BlendexError]:
+        """Each file when its turn comes: the page cache reads ahead by itself."""
+        for address, whole in items:
+            try:
+                yield self.open(address, whole=whole)
+            except BlendexError as error:
+                yield error
 
     def list(self, address: str) -> list[tuple[str, bool]]:
         """Names in one folder with whether each is a folder, sorted by name."""
@@ -272,6 +280,13 @@ class LocalStorage:
                 os.utime(clock)
                 self._skew_ns = min(0, os.stat(clock).st_mtime_ns - time.time_ns())
         return time.time_ns() + self._skew_ns
+
+    def paces(self) -> dict[str, dict[str, float]]:
+        """Nothing: a page cache needs no pace."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is kept open."""
 
 
 def token_mtime_ns(token: str) -> int:

@@ -19,8 +19,8 @@ from blendex.errors import BlendexError
 from blendex.formats.crosscheck import Notes, compare, judge_sidecar, tar_numbers
 from blendex.formats.kinds import KINDS
 from blendex.formats.learned import Members, members_of, rows_of
-from blendex.storage.local import LocalStorage
 from blendex.storage.root import Root, replace
+from blendex.storage.stores import open_stores
 from blendex.units.facts import Facts
 from blendex.units.job import job_line
 from blendex.units.receipt import dumps
@@ -64,7 +64,7 @@ Source = tuple[str, str]
 class _Checker:
     def __init__(self, root: Root, arguments: dict[str, Any], job: BinaryIO) -> None:
         self._mirror = root.mirror(arguments["key"])
-        self._storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
+        self._storage = open_stores(arguments)
         self._roles = arguments["roles"]
         self._facts = Facts(root)
         self._notes: dict[Source, Notes] = {}

@@ -18,20 +18,22 @@ from blendex.formats import sgroute
 from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build
 from blendex.formats.summary import Origin
+from blendex.storage.driver import identity
 from blendex.storage.interface import Opened
-from blendex.storage.local import LocalStorage
 from blendex.storage.root import Root
+from blendex.storage.stores import Stores, open_stores
 
 
 def _input(source: Opened, path: str, known: dict[str, Any]) -> sgroute.Input:
     stat = source.stat
-    return sgroute.Input(Origin(path, stat.size, stat.mtime_ns), stat.device, stat.inode, known["content_hash"])
+    origin = Origin(path, stat.size, stat.mtime_ns, identity(stat.token))
+    return sgroute.Input(origin, stat.device, stat.inode, known["content_hash"])
 
 
 class _Route:
     """One route on its way."""
 
-    def __init__(self, storage: LocalStorage, spec: dict[str, Any], compat: str) -> None:
+    def __init__(self, storage: Stores, spec: dict[str, Any], compat: str) -> None:
         self.storage = storage
         self.spec = spec
         self.compat = compat
@@ -49,7 +51,7 @@ class _Route:
                 f"it leads through {known['path']}, which could not be indexed.",
                 next_step="Mend that source first.",
             )
-        return self.storage.open(known["address"])
+        return self.storage.open(known["address"], whole=KINDS[known["kind"]].strength == "full")
 
     def _done(self, source: Opened, path: str) -> None:
         if not source.unchanged():
@@ -114,7 +116,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """
     spec = arguments["spec"]
     root = Root(arguments["root"])
-    storage = LocalStorage(arguments["roots"], root.path)
+    storage = open_stores(arguments, root.path)
     report({"in_hand": spec["path"]})
     route = _Route(storage, spec, arguments["compat"])
     failures, entries = [], []

@@ -16,20 +16,30 @@ from typing import Any
 from blendex.errors import BlendexError, Code
 from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build, recipe
-from blendex.storage.local import LocalStorage
+from blendex.storage.driver import identity
+from blendex.storage.interface import Opened
+from blendex.storage.patience import DamagedError
+from blendex.storage.profiles import is_object
 from blendex.storage.root import Root
+from blendex.storage.stores import Stores, open_stores
 
 
 def _index_one(
-    storage: LocalStorage, writer: BundleWriter, kind: str, path: str, address: str, compat: str, learn: bool
+    source: Opened, now_ns: int, writer: BundleWriter, kind: str, path: str, address: str, compat: str, learn: bool
 ) -> dict[str, Any]:
     """Read one source into the bundle; its directory entry. ``learn``: and what its records are called.
 
     Raises:
         BlendexError: the source is bad, or changed while it was read; the bundle holds nothing of it.
     """
-    now_ns = storage.now_ns()
-    with storage.open(address) as source:
+    with source:
+        if KINDS[kind].bound and is_object(address) and identity(source.stat.token) is None:
+            raise BlendexError(
+                Code.SOURCE_UNREADABLE,
+                "the store tells neither a version nor a checksum of this object, and this kind of index needs one.",
+                file=path,
+                next_step="Turn on versioning or checksums of the bucket.",
+            )
         writer.begin()
         try:
             summary = build(kind, source, writer.write, compat, learn=learn)
@@ -61,29 +71,55 @@ def _index_one(
     return entry
 
 
+def _whole(kind: str) -> bool:
+    """Whether a builder reads all of a source of this kind."""
+    return KINDS[kind].strength == "full"
+
+
+def _index(
+    storage: Stores, source: Opened | BlendexError, now_ns: int, writer: BundleWriter,
+    kind: str, path: str, address: str, compat: str, learn: bool,
+) -> None:  # fmt: skip
+    """Read one source; an object that is another one by the time it is read, or damaged, is begun anew, once."""
+    try:
+        if isinstance(source, BlendexError):
+            raise source
+        _index_one(source, now_ns, writer, kind, path, address, compat, learn)
+    except BlendexError as error:
+        if not is_object(address) or not (error.code is Code.SOURCE_CHANGED or isinstance(error, DamagedError)):
+            raise
+        again = storage.open(address, whole=_whole(kind))
+        _index_one(again, storage.now_ns(), writer, kind, path, address, compat, learn)
+
+
 def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """Index the sources of one unit.
 
     Args:
-        arguments: root, roots, attempt (names private files), compat, sources ([[kind, path, address, learn], …]).
+        arguments: root, roots, stores (endpoint profiles), attempt (names private files), compat,
+            sources ([[kind, path, address, learn], …]).
         report: gets {"in_hand": path} before each source, so that a death names its cause.
 
     Returns:
         object (name, or None when no source was good), size, entries (as in the bundle's directory), failures
-        ([{kind, path, address, error}, …]), figures of the storage.
+        ([{kind, path, address, error}, …]), figures of the storage, notes
+        for people, paces (what was measured of endpoints).
     """
     root = Root(arguments["root"])
-    storage = LocalStorage(arguments["roots"], root.path)
+    storage = open_stores(arguments, root.path)
     writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
     failures = []
     try:
+        opened = storage.open_many((address, _whole(kind)) for kind, _, address, *_ in arguments["sources"])
         for kind, path, address, *learn in arguments["sources"]:
             report({"in_hand": path})
+            now_ns = storage.now_ns()
+            source = next(opened)
             try:
-                _index_one(storage, writer, kind, path, address, arguments["compat"], any(learn))
+                _index(storage, source, now_ns, writer, kind, path, address, arguments["compat"], any(learn))
             except BlendexError as error:
-                if error.code is Code.NO_SPACE:
-                    raise
+                if error.code in (Code.NO_SPACE, Code.STORE_UNREACHABLE):
+                    raise  # the disk or the store is away, for all sources: the unit is tried again
                 error.file = path
                 failures.append({"kind": kind, "path": path, "address": address, "error": error.as_dict()})
         entries = writer.entries
@@ -97,10 +133,14 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         if os.path.lexists(writer.path):
             os.unlink(writer.path)
         raise
+    finally:
+        storage.close()
     return {
         "object": name,
         "size": size,
         "entries": entries,
         "failures": failures,
         "figures": storage.figures.as_dict(),
+        "notes": storage.figures.notes,
+        "paces": storage.paces(),
     }

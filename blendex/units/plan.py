@@ -14,8 +14,8 @@ from blendex.blend.load import Limits
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS
-from blendex.storage.interface import Stat
-from blendex.storage.local import LocalStorage
+from blendex.storage.interface import Stat, Storage
+from blendex.storage.stores import open_stores
 
 CHUNK = 4096
 
@@ -26,7 +26,7 @@ class FolderReader:
     Nested texts that came with the submission win over the disk: a build means what was posted.
     """
 
-    def __init__(self, storage: LocalStorage, nested: Mapping[str, bytes], limit: int) -> None:
+    def __init__(self, storage: Storage, nested: Mapping[str, bytes], limit: int) -> None:
         self._storage = storage
         self._nested = nested
         self._limit = limit
@@ -58,7 +58,7 @@ def limits_of(arguments: dict[str, Any]) -> Limits:
 
 
 def _stat_all(
-    storage: LocalStorage, world: World, sources: list[Source], derived: Collection[Source]
+    storage: Storage, world: World, sources: list[Source], derived: Collection[Source]
 ) -> Iterator[tuple[Source, str, Stat | BlendexError | None]]:
     """Every source with its address and its stat, or what is wrong with it, in order; None for a derived one."""
     refused: dict[int, BlendexError] = {}
@@ -81,6 +81,8 @@ def _stat_all(
         address, answer = next(answers)
         if isinstance(answer, BlendexError):
             answer.file = source.path
+            if answer.code is Code.STORE_UNREACHABLE:
+                raise answer  # a store that is away is one problem, not one for each of its objects
         yield source, address, answer
 
 
@@ -226,7 +228,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Read the blend, find its sources, stat them.
 
     Args:
-        arguments: text, file, nested (path to text), world, roots, max_sources, stat_threads.
+        arguments: text, file, nested (path to text), world, roots, stores, max_sources, stat_threads.
         report: gets {"rows": [[kind, path, address, token, size, learn, derivation], …]} in chunks, sorted by
             (kind, path); sources that cannot be had are left out and named in the problems.
 
@@ -238,7 +240,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         for a file it names.
     """
     world = World.from_dict(arguments["world"])
-    storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
+    storage = open_stores(arguments)
     nested = {path: text.encode() for path, text in arguments["nested"].items()}
     limits = limits_of(arguments)
     reader = FolderReader(storage, nested, limits.bytes)

@@ -36,8 +36,11 @@ from blendex.blend.rewrite import ready_blend
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, Origin, files_of
-from blendex.storage.local import LocalStorage, token_mtime_ns
+from blendex.storage.driver import identity, is_weak
+from blendex.storage.local import token_mtime_ns
 from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, write_all
+from blendex.storage.stores import open_stores
+from blendex.units import access
 from blendex.units.cross import check
 from blendex.units.facts import Facts
 from blendex.units.job import read_job
@@ -155,7 +158,7 @@ class _Stage:
                 self._write(target, self._stored(item), item)
             return self._validity(item)
         # Offsets may be the same as before a touch, and are linked then; what speaks of the source itself is written.
-        origin = Origin(item["path"], item["size"], token_mtime_ns(item["token"]))
+        origin = Origin(item["path"], item["size"], token_mtime_ns(item["token"]), identity(item["token"]))
         files = files_of(item["kind"], self._stored(item), origin)
         if not self._link(item, first, target, len(files[0])):
             self._write(target, files[0], item)
@@ -237,6 +240,8 @@ def _write_sources(stage: _Stage, job: str) -> tuple[str, dict[str, int]]:
             counts["sources"] += 1
             counts["records"] += item["records"]
             counts["bytes"] += item["size"]
+            if is_weak(item["token"]):
+                counts["weak_tokens"] = counts.get("weak_tokens", 0) + 1
             if item["pack"] is None:
                 counts["sidecar_bytes"] += line["length"] + sum(length for _, length, _ in line.get("more", ()))
             else:
@@ -262,15 +267,20 @@ def _changed(arguments: dict[str, Any]) -> list[str]:
 
     What is derived has no file of its own: it changes with its inputs, which are in the job too.
     """
-    storage = LocalStorage(arguments["roots"], threads=arguments["stat_threads"])
+    storage = open_stores(arguments)
     # The job is read once: stat_many asks for a few thousand addresses ahead of its answers, tee keeps these.
     asked, seen = tee(item for item in read_job(_job(arguments)) if not KINDS[item["kind"]].derived)
     answers = storage.stat_many(item["address"] for item in asked)
-    return [
-        item["path"]
-        for item, answer in zip(seen, answers, strict=True)
-        if isinstance(answer, BlendexError) or answer.token != item["token"]
-    ]
+    changed = []
+    for item, answer in zip(seen, answers, strict=True):
+        if isinstance(answer, BlendexError):
+            if answer.code in (Code.STORE_UNREACHABLE, Code.STORE_BUSY):
+                raise answer  # nobody knows, so nothing is said of the sources
+            changed.append(item["path"])
+        elif answer.token != item["token"]:
+            changed.append(item["path"])
+    storage.close()
+    return changed
 
 
 def _archive_receipt(root: Root, key: str, attempt: str) -> None:
@@ -369,8 +379,9 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     Args:
         arguments: root, roots, build, attempt (whose folder holds the job), key, receipt (what goes into it beside
             what is counted here), text, file, nested, world, max_sources, stat_threads, exclude (pointers), roles
-            (which sources stand side by side, per leaf), packs (file, object, layout_hash and counts each), index_packs
-            ([pointer of a dataset, file] each), build_json (what ``build.json`` says beside the mirror).
+            (which sources stand side by side, per leaf), access (what the access check shall try), packs (file, object,
+            layout_hash and counts each), index_packs ([pointer of a dataset, file] each), build_json (what
+            ``build.json`` says beside the mirror).
 
     Returns:
         {"changed", "changed_count"} when sources changed since they were read (nothing was published), else
@@ -382,7 +393,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     world = World.from_dict(arguments["world"])
     nested = {path: text.encode() for path, text in arguments["nested"].items()}
     limits = limits_of(arguments)
-    reader = FolderReader(LocalStorage(arguments["roots"]), nested, limits.bytes)
+    reader = FolderReader(open_stores(arguments), nested, limits.bytes)
     blend = ready_blend(
         arguments["text"].encode(),
         arguments["file"],
@@ -402,12 +413,24 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     return result | {"mirror": mirror}
 
 
+def _access(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
+    """How training can fetch what lies on AIStore; nothing where nothing does."""
+    if not arguments.get("access"):
+        return {"datasets": [], "environment": {}}
+    storage = open_stores(arguments)
+    try:
+        return access.check(root, arguments, storage) or {}
+    finally:
+        storage.close()
+
+
 def _write_build(root: Root, arguments: dict[str, Any], blend: str, mirror: str) -> None:
     """The build's folder: ready blend, build.json, and last the pointer."""
     private = root.staging(arguments["attempt"])
     folder = root.build(arguments["build"])
     files = {
         "findings.json": dumps(check(root, arguments, _job(arguments))),
+        "access.json": dumps(_access(root, arguments)),
         "blend.diff": unified(arguments["text"], blend, arguments["file"]).encode(),
         "blend.yaml": blend.encode(),
         "build.json": dumps(arguments["build_json"] | {"mirror": mirror, "key": arguments["key"]}),

@@ -13,7 +13,7 @@ from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS
 from blendex.formats.packreader import PackReader
 from blendex.formats.packreader import verify as prove
-from blendex.storage.local import LocalStorage
+from blendex.storage.stores import open_stores
 from blendex.units.receipt import file_digest, read_receipt, read_sources
 
 STEP = 1_000
@@ -60,7 +60,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     changed: list[str] = []
     if file_digest(os.path.join(mirror, "sources.jsonl")) != receipt["sources_sha256"]:
         faults.append({"path": "sources.jsonl", "reason": "holds other bytes than were published"})
-    storage = LocalStorage(arguments.get("roots", ["/"]))
+    storage = open_stores(arguments)
     total = receipt["counts"]["sources"]
     checked = 0
     for line in read_sources(mirror):
@@ -75,7 +75,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                 if storage.stat(line["address"]).token != line["token"]:
                     changed.append(line["path"])
             except BlendexError as error:
-                if error.code is Code.PATH_OUTSIDE_ROOTS:
+                if error.code in (Code.PATH_OUTSIDE_ROOTS, Code.STORE_UNKNOWN, Code.STORE_UNREACHABLE):
                     raise
                 changed.append(line["path"])
         checked += 1

@@ -226,7 +226,7 @@ PROBLEMS = [
     ("- {type: lhotse_shar, shar_path: /none}", "folder_missing", "/none"),
     ("- {type: lhotse_shar, shar_path: /empty}", "folder_empty", "/empty"),
     ("- {type: lhotse_shar, shar_path: rel}", "relative_without_base", "rel"),
-    ("- {type: lhotse_shar, shar_path: s3://b/shar}", "path_unsupported", "s3://"),
+    ("- {type: lhotse_shar, shar_path: s3://b/shar}", "store_unknown", "s3://"),
     ("- {type: lhotse_shar, shar_path: {cuts: /a.txt}}", "bad_value", "/a.txt"),
     ("- {type: lhotse_shar, shar_path: {cuts: /a.jsonl.gz}}", "path_compressed", "/a.jsonl.gz"),
     ("- {type: txt_jsonl, paths: /empty}", "folder_empty", "/empty"),

@@ -42,8 +42,9 @@ def test_a_view_of_the_root() -> None:
     [
         ("a.jsonl", Code.RELATIVE_WITHOUT_BASE),
         ("pipe:cat /a", Code.PATH_UNSUPPORTED),
-        ("s3://b/k", Code.PATH_UNSUPPORTED),
-        ("ais://b/k", Code.PATH_UNSUPPORTED),
+        ("s3://b/k", Code.STORE_UNKNOWN),
+        ("ais://b/k", Code.STORE_UNKNOWN),
+        ("s3:///k", Code.PATH_UNSUPPORTED),
         ("file:///a", Code.PATH_UNSUPPORTED),
         ("HTTP://h/a", Code.PATH_UNSUPPORTED),
         ("/a\0b", Code.BAD_VALUE),
@@ -57,12 +58,38 @@ def test_what_has_no_address(path: str, code: Code) -> None:
     assert caught.value.next_step
 
 
-def test_object_stores_are_named() -> None:
-    with pytest.raises(BlendexError, match=r"s3://.*object stores are not served yet"):
-        World().address("s3://b/k")
+STORES = (("ais", "speech*", "lab"), ("s3", "cold", "lab"), ("s3", "*", "amazon"))
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("ais://speech/a/m.jsonl", "lab:ais://speech/a/m.jsonl"),
+        ("s3://cold/k", "lab:s3://cold/k"),
+        ("s3://warm/k", "amazon:s3://warm/k"),
+        ("aws://warm/k", "amazon:s3://warm/k"),
+        ("s3://warm/a b#1?x=%20//c/./d", "amazon:s3://warm/a b#1?x=%20//c/./d"),
+        ("s3://warm/Übung/日.tar", "amazon:s3://warm/Übung/日.tar"),
+        ("/data/x/m.jsonl", "amazon:s3://warm/set/x/m.jsonl"),
+        ("/cold/m.jsonl", "amazon:s3://cold/m.jsonl"),
+        ("s3://copied/a/m.jsonl", "/lustre/copied/a/m.jsonl"),
+        ("s3://copied2/m.jsonl", "amazon:s3://copied2/m.jsonl"),
+    ],
+)
+def test_urls_go_to_the_first_profile_that_serves_their_bucket(path: str, address: str) -> None:
+    view = (("/data", "s3://warm/set/"), ("/cold", "amazon:s3://cold"), ("s3://copied", "/lustre/copied"))
+    assert World(view=view, stores=STORES).address(path) == address
+
+
+@pytest.mark.parametrize("real", ["ais://other/x", "amazon:ais://speech/x", "nobody:s3://warm", "s3://"])
+def test_a_view_reaches_no_bucket_that_no_profile_serves(real: str) -> None:
+    with pytest.raises(BlendexError) as caught:
+        World(view=(("/data", real),), stores=STORES).address("/data/m")
+    assert caught.value.code is Code.STORE_UNKNOWN
+    assert "BLENDEX_STORES" in caught.value.next_step
 
 
 def test_there_and_back() -> None:
-    world = World("/b", {"data_blend_dir": "/d"}, {"HOME": "/h"}, VIEW)
+    world = World("/b", {"data_blend_dir": "/d"}, {"HOME": "/h"}, VIEW, STORES)
     assert World.from_dict(world.as_dict()) == world
     assert World.from_dict({}) == World()

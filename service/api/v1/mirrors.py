@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from blendex.builds import describe
+from blendex.builds import access, describe
 from blendex.builds.control import not_found
 from blendex.builds.resolve import Answer
 from blendex.catalog import mirrors
@@ -122,6 +122,8 @@ def show(house: HouseOf, key: str) -> Response:
     with house.site.work.read() as session:
         row = mirrors.get(session, key)
         summary = describe.mirror_summary(house.site, row) if row is not None else None
+        if summary is not None:
+            summary["access"] = access.of_mirror(house.site, key)
     if answer.state == "collected":
         summary = (summary or {"key": key}) | {"state": "collected", "path": None}
     return Json(_linked(summary or _from_disk(house, key)))
