@@ -181,7 +181,7 @@ def test_a_death_is_pinned_to_the_source_in_hand(
                 return super().start(call)
             tries.append((len(names), call.memory))
             self.calls.append(call)
-            self.outcomes.put(Outcome(len(self.calls), cause, in_hand=poison))
+            self.outcomes.put(Outcome(len(self.calls), cause, holding={"in_hand": poison}))
             return len(self.calls)
 
     site = open_site()
