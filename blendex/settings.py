@@ -48,6 +48,12 @@ class Settings(BaseSettings):
     budget_mb: int | None = Field(
         None, ge=64, description="Memory of a worker's children together, in MiB; unset: what the cgroup or host has."
     )
+    reserve_seconds: float = Field(
+        60.0, gt=0, description="How long a heavy unit waits for memory before nothing else is begun on its host."
+    )
+    stall_seconds: float = Field(
+        300.0, ge=0, description="A child that reads no byte, and computes nothing, is ended after this; 0: never."
+    )
     drain_seconds: float = Field(
         25.0, ge=0, description="How long a worker that is told to end lets units end before it hands them back."
     )

@@ -45,7 +45,12 @@ def worker_summary(worker: Worker, alive: bool) -> dict[str, Any]:
         "slots": worker.slots,
         "busy": worker.busy,
         "budget_bytes": worker.budget,
+        "predicted_bytes": worker.taken,
         "taken_bytes": worker.taken,
+        "used_bytes": worker.used,
+        "ledger": worker.ledger,
+        "waiting": worker.waiting if alive else None,
+        "polled_at": worker.polled_at,
         "started_at": worker.started_at,
         "seen_at": worker.seen_at,
     }

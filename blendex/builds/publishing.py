@@ -13,7 +13,7 @@ import orjson
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
-from blendex.builds import packs
+from blendex.builds import causes, packs
 from blendex.builds.attempts import attempt
 from blendex.builds.places import Places, content_hash, known_rows, rows_of
 from blendex.builds.site import Site
@@ -502,8 +502,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
             sources.lose_object(session, error["file"])
             replan(session, build, [])
             return True
-        if outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
-            return states.hand_back(session, unit.id, unit.fence, count=True)
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS)) is not None:
+            return again
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False
         states.move_build(session, build.id, "failed", build.fence, error=error)

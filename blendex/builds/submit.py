@@ -92,7 +92,9 @@ def submit(site: Site, submission: Submission) -> tuple[Build, bool]:
 
 def queue_plan(session: Any, build: str) -> None:
     """Ask for a build to be planned."""
-    unit = units.create(session, "plan", build, {}, memory=PLAN_MEMORY)
+    row = builds.get(session, build)
+    priority = 0 if row is None else row.priority
+    unit = units.create(session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority)
     units.subscribe(session, unit, build, 0)
 
 

@@ -20,7 +20,7 @@ import threading
 import traceback
 from typing import Any
 
-from blendex.errors import BlendexError
+from blendex.errors import BlendexError, passing
 from blendex.runtime import frames
 
 # How a child says why it ended itself: its pages passed the limit, or an allocation was refused.
@@ -123,6 +123,9 @@ class _Child:
             self.send({"error": error.as_dict()})
         except Exception as error:
             traceback.print_exc()
+            if isinstance(error, OSError) and (named := passing(error)) is not None:
+                self.send({"error": named.as_dict()})
+                return
             self.send(
                 {
                     "error": {

@@ -13,23 +13,41 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from blendex.errors import BlendexError, Code
+from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build, recipe
 from blendex.storage.local import LocalStorage
 from blendex.storage.root import Root
+from blendex.units.sorts import sort_of
 
 
 def _index_one(
-    storage: LocalStorage, writer: BundleWriter, kind: str, path: str, address: str, compat: str, learn: bool
+    storage: LocalStorage,
+    writer: BundleWriter,
+    kind: str,
+    path: str,
+    address: str,
+    compat: str,
+    learn: bool,
+    tell: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Read one source into the bundle; its directory entry. ``learn``: and what its records are called.
+
+    ``tell`` gets what was opened: should this be the death of us, the parent knows of what, and under which token.
 
     Raises:
         BlendexError: the source is bad, or changed while it was read; the bundle holds nothing of it.
     """
     now_ns = storage.now_ns()
     with storage.open(address) as source:
+        tell(
+            {
+                "in_hand": path,
+                "sort": sort_of(kind, address, source.size),
+                "token": source.stat.token,
+                "racy": source.stat.racy(now_ns),
+            }
+        )
         writer.begin()
         try:
             summary = build(kind, source, writer.write, compat, learn=learn)
@@ -66,26 +84,41 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
     Args:
         arguments: root, roots, attempt (names private files), compat, sources ([[kind, path, address, learn], …]).
-        report: gets {"in_hand": path} before each source, so that a death names its cause.
+        report: gets {"in_hand": path} before each source, and again with its sort and token once it is open, so that
+            a death names its cause.
 
     Returns:
         object (name, or None when no source was good), size, entries (as in the bundle's directory), failures
-        ([{kind, path, address, error}, …]), figures of the storage.
+        ([{kind, path, address, error, token, racy}, …]), figures of the storage.
     """
     root = Root(arguments["root"])
     storage = LocalStorage(arguments["roots"], root.path)
     writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
     failures = []
+    holding: dict[str, Any] = {}
+
+    def tell(data: dict[str, Any]) -> None:
+        holding.clear()
+        holding.update(data)
+        report(data)
+
     try:
         for kind, path, address, *learn in arguments["sources"]:
-            report({"in_hand": path})
+            tell({"in_hand": path})
             try:
-                _index_one(storage, writer, kind, path, address, arguments["compat"], any(learn))
+                _index_one(storage, writer, kind, path, address, arguments["compat"], any(learn), tell)
             except BlendexError as error:
-                if error.code is Code.NO_SPACE:
+                if error.code in PASSING:
                     raise
                 error.file = path
-                failures.append({"kind": kind, "path": path, "address": address, "error": error.as_dict()})
+                # One that changed meanwhile has no token that its failure could be kept under.
+                kept = holding if error.code is not Code.SOURCE_CHANGED else {}
+                failures.append(
+                    {
+                        "kind": kind, "path": path, "address": address, "error": error.as_dict(),
+                        "token": kept.get("token", ""), "racy": kept.get("racy", True),
+                    }
+                )  # fmt: skip
         entries = writer.entries
         name, size = None, 0
         if entries:
