@@ -26,7 +26,7 @@ from blendex.builds import admission, causes, indexing, packing, planning, publi
 from blendex.builds.site import Site
 from blendex.catalog import builds, deaths, dialect, ledgers, pauses, states, workers
 from blendex.catalog.models import Unit
-from blendex.errors import BlendexError, Code
+from blendex.errors import BlendexError, Code, passing
 from blendex.observability import logs, metrics
 from blendex.runtime import activity
 from blendex.runtime.budget import ledger_id, read_budget
@@ -401,7 +401,7 @@ class ClaimLoop:
                 pause = min(pause * 2, AWAY_MOST)
             except Exception as error:
                 logger.exception("taking_over_failed", cause=outcome.cause)
-                if outcome.cause == "error":
+                if outcome.cause == "error" and not causes.is_passing(outcome):
                     counted = False
                     break  # its lease runs out
                 outcome = _internal(error)
@@ -452,6 +452,8 @@ def _word(outcome: Outcome, code: str) -> str:
 
 
 def _internal(error: Exception) -> Outcome:
+    if isinstance(error, OSError) and (named := passing(error)) is not None:
+        return Outcome(0, "error", error=named.as_dict())
     # The name of its type only: a message may hold anything.
     answer = BlendexError(
         Code.INTERNAL,

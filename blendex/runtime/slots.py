@@ -33,6 +33,8 @@ GROWN_BYTES = 96 * 2**20
 # Stalled: no byte read or written, and the processor used for less than this share of the time.
 STALLED_SHARE = 0.01
 LOOK_SECONDS = 1.0
+# The supervisor looks several times a second: one that did not for so long was stopped.
+PAUSED_SECONDS = 3.0
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV")
 
 
@@ -176,6 +178,7 @@ class Slots:
         self._pids: set[int] = set()
         self._kernel_kills = self._counted = kernel_kills()
         self._looked = 0.0
+        self._enforced = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -368,6 +371,13 @@ class Slots:
 
     def _enforce(self, processes: set[_Process]) -> None:
         now = time.monotonic()
+        if now - self._enforced > PAUSED_SECONDS:
+            # We were stopped, as with a paused machine, and so were the children: that time is nobody's.
+            for process in processes:
+                if process.work is not None:
+                    process.work.deadline += now - self._enforced
+                    process.work.moved_at += now - self._enforced
+        self._enforced = now
         look = now - self._looked >= LOOK_SECONDS
         if look:
             self._looked = now
