@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from blendex.builds import admission, causes, indexing, packing, planning, publishing, reap
+from blendex.builds import admission, causes, disk, indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
 from blendex.catalog import builds, deaths, dialect, ledgers, pauses, states, workers
 from blendex.catalog.models import Unit
@@ -113,7 +113,8 @@ class ClaimLoop:
         self._reaped = time.monotonic() - REAP_SECONDS
         self._pause = AWAY_FIRST
         self.polled = time.monotonic()  # when the catalog answered last, for probes
-        self.beaten = 0.0  # when it took a heartbeat last
+        self.beaten = time.monotonic()  # when it took a heartbeat last
+        self.turned = time.monotonic()  # when this loop went round last, whether anybody answered or not
 
     def stop(self, drain_seconds: float = 0.0) -> None:
         """Claim nothing more and end: as soon as what runs has ended, or after ``drain_seconds`` handing it back."""
@@ -156,6 +157,7 @@ class ClaimLoop:
 
     def _patiently(self, action: Callable[[], Any]) -> Any:
         """What ``action`` returns; None when the database did not answer, after a pause that grows."""
+        self.turned = time.monotonic()
         try:
             result = action()
         except dialect.AWAY as error:
@@ -427,7 +429,8 @@ class ClaimLoop:
                     how=outcome.how or code, in_hand=outcome.in_hand,
                 )  # fmt: skip
                 if code == Code.NO_SPACE:
-                    pauses.begin(session, str((outcome.error or {})["message"]), PAUSE_SECONDS)
+                    why = str((outcome.error or {})["message"])
+                    pauses.begin(session, f"{why} {disk.told(disk.reclaimable(self.site, session))}", PAUSE_SECONDS)
         except dialect.AWAY:
             metrics.DATABASE_AWAY.inc()
 

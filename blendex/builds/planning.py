@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import causes, packs
+from blendex.builds import causes, disk, packs
 from blendex.builds.attempts import call_of
 from blendex.builds.indexing import LARGER
 from blendex.builds.progress import queue_publish_if_done
@@ -28,6 +28,8 @@ PER_SOURCE = 64 * 1024
 # More and smaller units than slots keep the slots busy to the end: no lonely last unit.
 UNITS_PER_SLOT = 6
 MOST_ATTEMPTS = 3
+# What a sidecar takes on a disk, about: a block of a small one; those of large sources are few.
+SIDECAR_BYTES = 4096
 # What a source fails of is in its bytes; or was tried twice, and the second time alone.
 OF_BYTES = frozenset(
     {Code.TAR_EMPTY, Code.TAR_BAD_HEADER, Code.TAR_TRUNCATED, Code.TAR_ODD_MEMBERS, Code.WDS_BAD_SAMPLE}
@@ -331,6 +333,12 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if entry_failures and build.options["on_bad"] == "fail":
             # The blend itself is wrong: its user mends it in a minute, and needs no hour of indexing before.
             states.move_build(session, build.id, "failed", build.fence, error=entry_failures[0], **values)
+            units.unsubscribe(session, build.id)
+            return True
+        try:
+            disk.check(site, session, files=needed, size=needed * SIDECAR_BYTES)
+        except BlendexError as error:
+            states.move_build(session, build.id, "failed", build.fence, error=error.as_dict(), **values)
             units.unsubscribe(session, build.id)
             return True
         del members

@@ -417,6 +417,10 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
             content=receipt["content"],
             counts=receipt["counts"],
         )
+        written, linked = result["written"], result["linked"]
+        if written:
+            share = written / (written + linked)
+            mirrors.note_own(session, mirror, files=written, size=int(receipt["counts"]["sidecar_bytes"] * share))
         build_json = _read_build_json(site, build.id)
         if not states.move_build(
             session,

@@ -11,6 +11,9 @@ from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS
 from blendex.mirrors.names import NAME, check_name
 
+# Higher ones first; not part of a request's identity: who asks again more urgently hurries the build that runs.
+PRIORITIES = {"interactive": 1, "bulk": 0, "maintenance": -1}
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -26,6 +29,7 @@ class Submission:
     name: str | None = None
     packs: str = "auto"
     sidecars: str = "unpacked"
+    priority: str = "bulk"
 
     def check(self) -> None:
         """Refuse options that mean nothing.
@@ -42,6 +46,12 @@ class Submission:
         if self.on_bad not in ("fail", "exclude"):
             raise BlendexError(
                 Code.BAD_REQUEST, f"on_bad={self.on_bad!r} is unknown.", next_step="Say fail or exclude."
+            )
+        if self.priority not in PRIORITIES:
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"priority={self.priority[:80]!r} is unknown.",
+                next_step=f"Say {', '.join(PRIORITIES)}.",
             )
         if self.sidecars not in ("unpacked", "all"):
             raise BlendexError(

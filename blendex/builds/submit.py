@@ -6,15 +6,17 @@ import hashlib
 from typing import Any
 
 import orjson
+from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
+from blendex.builds import disk
 from blendex.builds.site import Site
-from blendex.builds.submission import Submission
-from blendex.catalog import blobs, builds, units
+from blendex.builds.submission import PRIORITIES, Submission
+from blendex.catalog import blobs, builds, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
-from blendex.observability import logs
+from blendex.observability import logs, metrics
 from blendex.storage.local import LocalStorage
 from blendex.units.plan import FolderReader
 
@@ -61,14 +63,20 @@ def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str,
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def submit(site: Site, submission: Submission) -> tuple[Build, bool]:
+def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tuple[Build, bool]:
     """Take a submission; its build, and False when it joined one that runs already.
 
     One transaction writes the build, its plan unit and the outbox row.
 
+    Args:
+        site: root and catalog.
+        submission: what was posted.
+        bounded: whether there may be too many builds already for another one; joining one is always possible.
+
     Raises:
-        BlendexError: the text cannot be read at all, or an option is unknown.
+        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space.
     """
+    priority = PRIORITIES[submission.priority]
     gathered = gather(site, submission)
     owner = site.settings.owner
     with site.work.write() as session:
@@ -79,15 +87,38 @@ def submit(site: Site, submission: Submission) -> tuple[Build, bool]:
             submission=gathered,
             file=submission.file,
             options=submission.options,
+            priority=priority,
         )
         if submission.name is not None and submission.name not in build.names:
             build.names = [*build.names, submission.name]
         if made:
+            if bounded:
+                _check_room(site, session)
+            disk.check(site, session)
             queue_plan(session, build.id)
+        elif priority > build.priority:
+            build.priority = priority
+            units.hurry(session, units.of_build(session, build.id), build.id, priority)
         session.flush()
         session.expunge(build)
     logger.info("build_submitted", build=build.id, joined=not made)
     return build, made
+
+
+def _check_room(site: Site, session: Session) -> None:
+    """Refuse one build more when there are too many, or too much waits.
+
+    Raises:
+        BlendexError: busy.
+    """
+    running, waiting = states.running_builds(session) - 1, units.waiting_up_to(session, site.settings.max_waiting_units)
+    if running >= site.settings.max_running_builds or waiting >= site.settings.max_waiting_units:
+        metrics.REFUSED.inc()
+        raise BlendexError(
+            Code.BUSY,
+            f"the service is full: {running} builds run, and at least {waiting} units wait.",
+            next_step="Ask again after the time in Retry-After; what is running can be joined.",
+        )
 
 
 def queue_plan(session: Any, build: str) -> None:

@@ -13,7 +13,7 @@ from blendex.catalog.models import Meta
 
 KEY = "pause"
 # As long as a column of the table is wide.
-LONGEST = 160
+LONGEST = 210
 
 
 def begin(session: Session, reason: str, seconds: float) -> None:

@@ -256,6 +256,30 @@ def waiting(session: Session) -> dict[str, tuple[int, float]]:
     return {row[0]: (int(row[1]), float(row[2] or 0.0)) for row in rows}
 
 
+def of_build(session: Session, build: str) -> list[int]:
+    """The units that a build waits for."""
+    return list(session.execute(select(Subscription.unit).where(Subscription.build == build)).scalars())
+
+
+def waiting_up_to(session: Session, most: int) -> int:
+    """How many units wait, counted no farther than ``most``."""
+    some = select(Unit.id).where(Unit.state == "waiting").limit(most).subquery()
+    return int(session.execute(select(func.count()).select_from(some)).scalar_one())
+
+
+def stragglers(session: Session, build: str, most: int) -> list[Unit]:
+    """The units that a build has waited for longest."""
+    mine = select(Subscription.unit).where(Subscription.build == build)
+    return list(
+        session.execute(
+            select(Unit)
+            .where(Unit.id.in_(mine), Unit.state.in_(("waiting", "leased")))
+            .order_by(Unit.waiting_since, Unit.id)
+            .limit(most)
+        ).scalars()
+    )
+
+
 def builds_of(session: Session, ids: Sequence[int]) -> set[str]:
     """The builds that asked for these units first."""
     return set(session.execute(select(Unit.build).where(dialect.one_of(session, Unit.id, ids))).scalars())

@@ -60,6 +60,15 @@ def work(
     os._exit(0)
 
 
+def healthy() -> bool:
+    """Whether the workers of this host consume; says so of each."""
+    from workers import health
+
+    well, lines = health.check()
+    sys.stdout.write("\n".join(lines) + "\n")
+    return well
+
+
 def migrate(root: Path | None) -> str:
     """Bring the catalog to the revision of this version; the revision."""
     settings = settings_for(root)

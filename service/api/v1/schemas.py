@@ -161,6 +161,7 @@ def _problem(description: str, *, text: bool = True) -> dict[str, Any]:
     return {"description": description, "content": shape | (TEXT if text else {})}
 
 
+FULL = _problem("The service is full; Retry-After says when to ask again.")
 #: what an address that answers "where is it?" may say
 PATH_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
