@@ -6,7 +6,7 @@ from typing import Any
 
 from blendex.builds.site import Site
 from blendex.catalog import builds, dialect, pauses, units, usage, workers
-from blendex.catalog.models import Worker
+from blendex.catalog.models import Observation, Worker
 from blendex.observability.metrics import Figures
 
 
@@ -68,4 +68,15 @@ def worker_summary(worker: Worker, alive: bool) -> dict[str, Any]:
         "polled_at": worker.polled_at,
         "started_at": worker.started_at,
         "seen_at": worker.seen_at,
+    }
+
+
+def observation_summary(item: Observation) -> dict[str, Any]:
+    """What one sort of source was predicted to take in memory, and took."""
+    return {
+        "sort": item.sort,
+        "predicted_bytes": item.predicted,
+        "last_bytes": item.last,
+        "peak_bytes": item.peak,
+        "count": item.count,
     }

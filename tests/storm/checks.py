@@ -63,7 +63,7 @@ def whole(root: Path, keys: set[str]) -> None:
         must(stat.S_IMODE(mirror.stat().st_mode) == 0o555, f"{key} can be written to")
         files = sum(len(names) for _, _, names in os.walk(mirror / "idx"))
         counts = receipt["counts"]
-        must(files + counts["packed"] >= counts["sources"], f"{key} holds {files} files for {counts}")
+        must(files + counts.get("packed", 0) >= counts["sources"], f"{key} holds {files} files for {counts}")
     for folder in ("names", "builds", "objects", "receipts"):
         for place, _, names in os.walk(root / folder):
             odd = [name for name in names if name.startswith(".") or ".tmp" in name]
@@ -88,9 +88,9 @@ def at_rest(site: Site, root: Path, seconds: float = 40.0) -> None:
         time.sleep(0.2)
 
 
-def no_child_left(package: str) -> None:
+def no_child_left(package: str, seconds: float = 10.0) -> None:
     """When all workers have ended, so have all children, whoever their parents were."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + seconds
     while True:
         left = []
         for process in psutil.process_iter(["cmdline"]):

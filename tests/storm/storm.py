@@ -62,6 +62,7 @@ class Storm:
     seed: int
     pause: float = 0.4
     bug: str | None = None
+    budget_mb: int = BUDGET_MB
     kills: Counter[str] = field(default_factory=Counter)  # by place
     events: Counter[str] = field(default_factory=Counter)
     most_used: int = 0
@@ -80,7 +81,7 @@ class Storm:
         root.mkdir()
         self._mount(root)
         self.database_url = services.Databases(self.postgres.url).make()
-        self.cluster = Cluster(root, self.database_url, self.redis.url, **SETTINGS)
+        self.cluster = Cluster(root, self.database_url, self.redis.url, **(SETTINGS | {"budget_mb": self.budget_mb}))
         self.stop = threading.Event()
 
     def _mount(self, root: Path) -> None:
