@@ -8,7 +8,8 @@ the host or cgroup has left, page cache not counted. Three rules beside that:
   ends, well or by name, and waits for nobody who never comes.
 * A unit that has waited ``RESERVE_SECONDS`` because lighter ones always took the room gets the ledger reserved: nothing
   else is begun there until it fits. So a heavy one is not starved for ever.
-* After that one has ended there is no other reservation for as long again. So the light ones are not, either.
+* After that one has ended, or was waited for in vain, there is no other reservation for as long again. So the light
+  ones are not, either.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ RESERVE_SECONDS = 60.0
 # What a child holds at rest, measured (17 MB), with what the allocator may keep of its last call.
 REST_BYTES = 24 * 2**20
 ENDLESS = 2**62
+# In waits of a heavy unit: whoever could have done it may have gone meanwhile.
+LONGEST_RESERVATION = 30
 # Not begun while the disk is full. A plan writes to the catalog only.
 WRITES = ("index", "pack", "publish")
 MIB = 2**20
@@ -102,9 +105,10 @@ def admit(
 
     if ledger.reserved is not None:
         state = ledgers.state_of(session, ledger.reserved)
-        if state is None or state[0] not in ("waiting", "leased"):
+        over = state is None or state[0] not in ("waiting", "leased")
+        if over or (state is not None and state[0] == "waiting" and not ledgers.resting(session, ledger)):
             ledgers.reserve(session, own.ledger, None, reserve_seconds)
-        elif state[0] == "waiting":
+        elif state is not None and state[0] == "waiting":
             verdict = claim(ledger.reserved)
             if verdict.unit is not None or _still_reserved(session, ledger.reserved):
                 needs = f"which needs {state[1] // MIB} MiB: {left // MIB} MiB are left"
@@ -113,7 +117,7 @@ def admit(
     elif not ledgers.resting(session, ledger):
         heavy = ledgers.starving(session, most, reserve_seconds, classes)
         if heavy is not None:
-            ledgers.reserve(session, own.ledger, heavy)
+            ledgers.reserve(session, own.ledger, heavy, LONGEST_RESERVATION * reserve_seconds)
             return Verdict(why=f"reserved for unit {heavy}, which has waited for memory")
     verdict = claim()
     if verdict.unit is not None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from blendex.builds import admission, causes, disk, indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
-from blendex.catalog import builds, deaths, dialect, ledgers, pauses, states, workers
+from blendex.catalog import builds, deaths, dialect, pauses, states, workers
 from blendex.catalog.models import Unit
 from blendex.errors import BlendexError, Code, passing
 from blendex.observability import logs, metrics
@@ -214,7 +214,6 @@ class ClaimLoop:
             if units:
                 ids = sorted({unit.id for unit in units})
                 held = states.renew_leases(session, self.worker, settings.lease_seconds, ids)
-            ledgers.ensure(session, self._ledger, socket.gethostname(), self._source)
             workers.beat(
                 session,
                 self.worker,

@@ -217,10 +217,10 @@ def _subscribe(
         for unit, rows in shared.items():
             if unit in alive:
                 units.subscribe(session, unit, build.id, len(rows))
-                units.hurry(session, [unit], build.id, build.priority)
                 waits = True
             else:
                 again += rows
+        units.hurry(session, alive, build.id, build.priority)
         if new:
             taken, made = _make_units(site, session, build, new, compat)
             waits = waits or made

@@ -79,11 +79,9 @@ def starving(session: Session, left: int, seconds: float, classes: Sequence[str]
     return session.execute(found).scalar_one_or_none()
 
 
-def reserve(session: Session, ledger: str, unit: int | None, rest: float | None = None) -> None:
-    """Keep the memory of a ledger for one unit; None: for nobody, and for the next ``rest`` seconds for nobody."""
-    values: dict[str, object] = {"reserved": unit}
-    if rest is not None:
-        values["rest_until"] = dialect.now(session) + rest
+def reserve(session: Session, ledger: str, unit: int | None, rest: float) -> None:
+    """Keep the memory of a ledger for one unit, for so many seconds at most; None: for nobody, for so many at least."""
+    values: dict[str, object] = {"reserved": unit, "rest_until": dialect.now(session) + rest}
     session.execute(
         update(Ledger).where(Ledger.id == ledger).values(**values).execution_options(synchronize_session=False)
     )
@@ -102,5 +100,5 @@ def has_work(session: Session, classes: Sequence[str]) -> int | None:
 
 
 def resting(session: Session, ledger: Ledger) -> bool:
-    """Whether the light ones still have their time after a reservation."""
+    """Whether what was said with ``reserve`` still holds: a reservation, or the light ones' time after one."""
     return bool(ledger.rest_until > session.execute(select(dialect.now(session))).scalar_one())

@@ -12,7 +12,7 @@ from blendex.blend.discover import Derivation, Discovery, Leaf, Pointer, Problem
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.load import Limits
 from blendex.blend.world import World
-from blendex.errors import BlendexError, Code
+from blendex.errors import PASSING, BlendexError, Code
 from blendex.storage.interface import Stat
 from blendex.storage.local import LocalStorage
 
@@ -79,6 +79,8 @@ def _stat_all(
             continue
         address, answer = next(answers)
         if isinstance(answer, BlendexError):
+            if answer.code in PASSING:
+                raise answer  # no verdict on this source: the plan is made when the store is there again
             answer.file = source.path
         yield source, address, answer
 
