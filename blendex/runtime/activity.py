@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Since the start of a process: bytes read and written by whatever call, and seconds of processor time."""
+    """Since the start of a process: bytes read and written by whatever call, and seconds of processor time.
+
+    Time for which a thread was ready and got no processor counts as if it had: a machine that is too busy for a thread
+    says nothing of what the thread does.
+    """
 
     bytes: int
     seconds: float
@@ -27,7 +31,7 @@ def of(pid: int, but: int = 0) -> Activity:
                     fields = file.read().split()
                     moved += int(fields[1]) + int(fields[3])
                 with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                    nanoseconds += int(file.read().split()[0])
+                    nanoseconds += sum(map(int, file.read().split()[:2]))
     return Activity(moved, nanoseconds / 1e9)
 
 

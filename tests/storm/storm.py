@@ -31,7 +31,7 @@ MIB = 2**20
 BUDGET_MB = 640  # of the host, for the children of all workers together
 SETTINGS = {
     "lease_seconds": LEASE_SECONDS, "poll_seconds": 0.3, "drain_seconds": 2, "slots": 2, "unit_sources": 8,
-    "unit_memory_mb": 160, "budget_mb": BUDGET_MB, "stall_seconds": 4, "reserve_seconds": 5, "log_level": "WARNING",
+    "unit_memory_mb": 160, "budget_mb": BUDGET_MB, "stall_seconds": 5, "reserve_seconds": 5, "log_level": "WARNING",
 }  # fmt: skip
 CLOCK_OFF = 600.0
 PLACES = ("plan", "index", "publish")
