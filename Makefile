@@ -50,8 +50,9 @@ scale: ## growth of the catalog and memory with 100 large submissions
 fuzz: ## twenty thousand damaged archives
 	$(PY) -m tests.fuzz --count 20000
 
-chaos: ## ten thousand random crash points
+chaos: ## ten thousand random crash points; storms with 200 kills, PostgreSQL and Redis
 	$(PY) -m tests.chaos --count 10000
+	$(PY) -m tests.storm --kills 200 --each 20
 
 lock: ## write requirements/*.txt again
 	scripts/lock.sh

@@ -5,6 +5,8 @@ An error names the file, the place in it, the reason and the next step. Text of 
 
 from __future__ import annotations
 
+import errno
+import os
 from enum import StrEnum
 from typing import Any
 
@@ -72,6 +74,9 @@ class Code(StrEnum):
     CHILD_DIED = "child_died"
     TIMEOUT = "timeout"
     NO_SPACE = "no_space"
+    STALLED = "stalled"
+    STORAGE_AWAY = "storage_away"
+    NO_RESOURCES = "no_resources"
     EMPTY_BUILD = "empty_build"
     CANCELLED = "cancelled"
     INTERNAL = "internal"
@@ -143,6 +148,9 @@ MEANING: dict[Code, str] = {
     Code.CHILD_DIED: "The process that did it was killed or crashed.",
     Code.TIMEOUT: "It took longer than it may.",
     Code.NO_SPACE: "The disk is full. What was built so far is kept.",
+    Code.STALLED: "Reading it stood still: no byte came for longer than a store may take.",
+    Code.STORAGE_AWAY: "A store or file server does not answer. Tried again for minutes before it is told.",
+    Code.NO_RESOURCES: "The machine has no descriptor, process or memory to give. Tried again by itself.",
     Code.EMPTY_BUILD: "Nothing is left to index.",
     Code.CANCELLED: "Somebody cancelled the build.",
     Code.INTERNAL: "Blendex failed in a way that it does not know. A bug: please tell.",
@@ -220,3 +228,42 @@ class BlendexError(Exception):
             place += f" at byte {self.byte}"
         text = f"{place}: {self.message}" if place else self.message
         return f"{text} {self.next_step}".rstrip()
+
+
+# What passes by itself, and is nobody's fault: whatever met it is done again, and nothing is held against a source.
+PASSING = frozenset({Code.NO_SPACE, Code.STORAGE_AWAY, Code.NO_RESOURCES, Code.STORE_UNREACHABLE, Code.STORE_BUSY})
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_AWAY = (
+    errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ESHUTDOWN, errno.EHOSTDOWN,
+    errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED,
+)  # fmt: skip
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+
+
+def passing(error: OSError, file: str | None = None) -> BlendexError | None:
+    """The name of what the system said, when it is something that passes by itself; None when it is not."""
+    number = error.errno or 0
+    told = f"{errno.errorcode.get(number, str(number))}: {os.strerror(number)}"
+    file = file or (os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None)
+    if number in _FULL:
+        return BlendexError(
+            Code.NO_SPACE,
+            f"the disk is full ({told}).",
+            file=file,
+            next_step="Free space or inodes under the root; what was built so far is kept, and work goes on by itself.",
+        )
+    if number in _AWAY:
+        return BlendexError(
+            Code.STORAGE_AWAY,
+            f"the store or file server does not answer ({told}).",
+            file=file,
+            next_step="Look after the file server; then retry the build.",
+        )
+    if number in _SCARCE:
+        return BlendexError(
+            Code.NO_RESOURCES,
+            f"the machine has nothing left to give ({told}).",
+            file=file,
+            next_step="Raise the limits of the worker (descriptors, processes, memory), or give it fewer slots.",
+        )
+    return None

@@ -103,6 +103,12 @@ class Settings(BaseSettings):
     budget_mb: int | None = Field(
         None, ge=64, description="Memory of a worker's children together, in MiB; unset: what the cgroup or host has."
     )
+    reserve_seconds: float = Field(
+        60.0, gt=0, description="How long a heavy unit waits for memory before nothing else is begun on its host."
+    )
+    stall_seconds: float = Field(
+        300.0, ge=0, description="A child that reads no byte, and computes nothing, is ended after this; 0: never."
+    )
     drain_seconds: float = Field(
         25.0, ge=0, description="How long a worker that is told to end lets units end before it hands them back."
     )
@@ -112,6 +118,20 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else JSON.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="The least level logged.")
     stat_threads: int = Field(8, ge=1, le=128, description="Threads that stat sources while planning.")
+    max_running_builds: int = Field(
+        1_000, ge=1, description="Builds that have not ended, above which a new one is answered with 429."
+    )
+    max_waiting_units: int = Field(
+        1_000_000, ge=1, description="Units that wait, above which a new build is answered with 429."
+    )
+    max_root_files: int | None = Field(
+        None, ge=1, description="Files that objects and mirrors may be, by the catalog's count; unset: any number."
+    )
+    max_root_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Bytes that objects and mirrors may have, by the catalog's count; unset: any number.",
+    )
     max_submission_bytes: int = Field(64 * 2**20, ge=1024, description="Largest body of a submission.")
     max_sources: int = Field(2_000_000, ge=1, description="Most sources one blend may name.")
     state_dir: Path = Field(

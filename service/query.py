@@ -77,6 +77,7 @@ class Options:
     name: str | None
     packs: str
     sidecars: str
+    priority: str = "bulk"
 
 
 def _bad(message: str, next_step: str) -> BlendexError:
@@ -152,6 +153,10 @@ def submission_options(
     sidecars: Annotated[
         Literal["unpacked", "all"], Query(description="`all`: loose sidecars of packed datasets as well.")
     ] = "unpacked",
+    priority: Annotated[
+        Literal["interactive", "bulk", "maintenance"],
+        Query(description="What comes first. The same blend again, more urgently, hurries the build that runs."),
+    ] = "bulk",
 ) -> Options:
     """The options of a submission.
 
@@ -159,4 +164,4 @@ def submission_options(
         BlendexError: bad_request.
     """
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
-    return Options(world, main, allowed, compat, on_bad, name, packs, sidecars)
+    return Options(world, main, allowed, compat, on_bad, name, packs, sidecars, priority)

@@ -12,14 +12,13 @@ from blendex.builds.loop import ClaimLoop
 from blendex.builds.site import Site
 from blendex.catalog.engine import catalog_id
 from blendex.observability import logs
+from blendex.runtime import activity
 from blendex.runtime.slots import Slots
+from workers import liveness
 from workers.app import create_celery, install_tasks
 from workers.consumer import Consumer
 from workers.probe import Probe
 from workers.relay import Relay
-
-# The catalog did not answer for so long: whoever restarts the process does no harm, and may mend it.
-STALE_SECONDS = 300.0
 
 logger = logs.get_logger("blendex.worker")
 
@@ -53,11 +52,11 @@ def run(site: Site, broker_url: str | None) -> None:
         consumer = Consumer(receiver, settings.classes, loop.worker)
     thread = threading.Thread(target=loop.run, name="blendex-claims", daemon=True)
 
+    def beat() -> liveness.Beat:
+        return liveness.Beat(activity.identity(os.getpid()), loop.turned, loop.polled, loop.beaten)
+
     def healthy() -> str:
-        if not thread.is_alive():
-            return "the claim loop has ended"
-        silent = time.monotonic() - loop.polled
-        return f"the catalog has not answered for {silent:.0f} s" if silent > STALE_SECONDS else ""
+        return liveness.trouble(beat(), time.monotonic()) if thread.is_alive() else "the claim loop has ended"
 
     # A handler may run at any instruction: it writes to a pipe, and takes no lock that the interrupted code may hold.
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -69,6 +68,7 @@ def run(site: Site, broker_url: str | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
     thread.start()
+    teller = liveness.Teller(beat)
     for part in (consumer, relay):
         if part is not None:
             part.start()
@@ -90,6 +90,7 @@ def run(site: Site, broker_url: str | None) -> None:
     os.read(reading, 1)  # it ended, or somebody is in a hurry
     loop.stop()
     thread.join(30)
+    teller.close()
     for last in (relay, probe):
         if last is not None:
             last.stop() if isinstance(last, Relay) else last.close()

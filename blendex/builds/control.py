@@ -5,12 +5,15 @@ from __future__ import annotations
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from blendex.blend.world import World
+from blendex.builds.planning import OF_WORK
 from blendex.builds.site import Site
 from blendex.builds.submission import check_packing, packing_options
 from blendex.builds.submit import begin, identity, load_submission, queue_plan
-from blendex.catalog import builds, states, units
+from blendex.catalog import blobs, builds, sources, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
+from blendex.formats.kinds import KINDS, recipe
 
 
 def _get(session: Session, build: str) -> Build:
@@ -54,6 +57,7 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None
         with site.work.write() as session:
             row = _get(session, build)
             gathered = load_submission(session, row)
+            _forget_failures(session, row)
             wanted = row.options | options
             if not states.move_build(
                 session,
@@ -85,6 +89,23 @@ def retry(site: Site, build: str) -> None:
         BlendexError: not_found, wrong_state.
     """
     _requeue(site, build, "retried", {})
+
+
+def _forget_failures(session: Session, build: Build) -> None:
+    """Sources that work on them failed of, not their bytes, are read again: whoever says retry has mended something."""
+    if build.problems is None:
+        return
+    failed = [
+        item["path"]
+        for item in blobs.get_json(session, build.problems)
+        if item["scope"] == "source" and item["code"] in OF_WORK
+    ]
+    if not failed:
+        return
+    world = World.from_dict(load_submission(session, build)["world"])
+    addresses = [world.address(path) for path in failed]
+    for kind in KINDS:
+        sources.forget_failures(session, recipe(kind, build.options["compat"]), addresses)
 
 
 def accept(site: Site, build: str, *, who: str, why: str) -> None:
@@ -136,5 +157,5 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
         options = row.options | packing_options(packs, sidecars)
-        new, _ = begin(session, row.owner, gathered, row.file, options)
+        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority)
         return new.id

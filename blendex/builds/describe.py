@@ -9,11 +9,12 @@ from sqlalchemy.orm import Session
 
 from blendex.builds import access
 from blendex.builds.site import Site
-from blendex.catalog import blobs, builds, mirrors
+from blendex.catalog import blobs, builds, deaths, mirrors, pauses, states, units
 from blendex.catalog.models import RUNNING, Build, Mirror, Name
 
 # Problems shown with a build; all of them are at its own address.
 SHOWN_PROBLEMS = 20
+SHOWN_STRAGGLERS = 5
 
 
 def build_summary(site: Site, session: Session, build: Build) -> dict[str, Any]:
@@ -73,9 +74,39 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "problem_count": len(problems),
         "problems": problems[:SHOWN_PROBLEMS],
         "warnings": plan["warnings"][:SHOWN_PROBLEMS],
+        "attempts_failed": deaths.of_build(session, build.id)[:SHOWN_PROBLEMS],
+        "stragglers": stragglers(session, build),
         "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
         "access": access.report(site, build.id) if build.state == "ready" else None,
     }
+
+
+def stragglers(session: Session, build: Build) -> list[dict[str, Any]]:
+    """What a build has waited for longest, by name, with what that waits for."""
+    if build.state not in RUNNING:
+        return []
+    now, paused = states.now(session), pauses.current(session)
+    found = []
+    for unit in units.stragglers(session, build.id, SHOWN_STRAGGLERS):
+        payload = units.payload(unit)
+        paths = [item[1] for item in payload["sources"]] if unit.work == "index" else []
+        if unit.state == "leased":
+            waits_for = "its worker"
+        elif unit.not_before is not None and unit.not_before > now:
+            waits_for = f"a store or a disk; tried again in {unit.not_before - now:.0f} s"
+        elif paused is not None and unit.work != "plan":
+            waits_for = f"paused: {paused}"
+        else:
+            waits_for = f"a worker with {unit.memory // 2**20} MiB to give"
+        found.append(
+            {
+                "unit": unit.id, "work": unit.work, "state": unit.state, "worker": unit.worker,
+                "seconds": round(now - (unit.waiting_since or now), 1), "waits_for": waits_for,
+                "sources": len(paths), "first": paths[0] if paths else payload.get("dataset"),
+                "memory_bytes": unit.memory, "attempts": unit.attempts, "losses": unit.losses,
+            }
+        )  # fmt: skip
+    return found
 
 
 def all_problems(session: Session, build: Build) -> list[dict[str, Any]]:

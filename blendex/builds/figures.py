@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from blendex.builds.site import Site
-from blendex.catalog import builds, dialect, units, workers
-from blendex.catalog.models import Worker
+from blendex.catalog import builds, dialect, pauses, units, usage, workers
+from blendex.catalog.models import Observation, Worker
 from blendex.observability.metrics import Figures
 
 
@@ -19,6 +19,8 @@ def gauges(site: Site) -> Figures:
             running = builds.census(session)
             alive = sum(is_alive for _, is_alive in workers.page(session))
             untold = builds.outbox_length(session)
+            held = usage.used(session)
+            paused = float(pauses.current(session) is not None)
     except dialect.AWAY:
         return [("blendex_up", "Whether the catalog answers.", (), {(): 0.0})]
     states_of_units: dict[tuple[str, ...], float] = {key: float(number) for key, number in by_state.items()}
@@ -29,6 +31,19 @@ def gauges(site: Site) -> Figures:
         ("blendex_oldest_waiting_seconds", "How long the oldest waiting unit of a class has waited.", ("work",), age),
         ("blendex_builds", "Builds by state.", ("state",), {(key,): float(n) for key, n in running.items()}),
         ("blendex_workers_alive", "Workers that told of themselves in time.", (), {(): float(alive)}),
+        ("blendex_paused", "Whether nothing that writes is begun: the disk is full.", (), {(): paused}),
+        (
+            "blendex_root_files",
+            "Files of objects and mirrors, by the catalog.",
+            (),
+            {(): float(held.files)},
+        ),
+        (
+            "blendex_root_bytes",
+            "Bytes of objects and mirrors, by the catalog.",
+            (),
+            {(): float(held.bytes)},
+        ),
         ("blendex_outbox_rows", "Wake-ups that no relay has told yet.", (), {(): float(untold)}),
     ]
 
@@ -45,7 +60,23 @@ def worker_summary(worker: Worker, alive: bool) -> dict[str, Any]:
         "slots": worker.slots,
         "busy": worker.busy,
         "budget_bytes": worker.budget,
+        "predicted_bytes": worker.taken,
         "taken_bytes": worker.taken,
+        "used_bytes": worker.used,
+        "ledger": worker.ledger,
+        "waiting": worker.waiting if alive else None,
+        "polled_at": worker.polled_at,
         "started_at": worker.started_at,
         "seen_at": worker.seen_at,
+    }
+
+
+def observation_summary(item: Observation) -> dict[str, Any]:
+    """What one sort of source was predicted to take in memory, and took."""
+    return {
+        "sort": item.sort,
+        "predicted_bytes": item.predicted,
+        "last_bytes": item.last,
+        "peak_bytes": item.peak,
+        "count": item.count,
     }

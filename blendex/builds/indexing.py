@@ -6,32 +6,44 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds.attempts import attempt
+from blendex.builds import causes
+from blendex.builds.attempts import attempt, call_of, priority_of
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
-from blendex.catalog import builds, endpoints, sources, states, units
+from blendex.catalog import builds, endpoints, observations, sources, states, units
 from blendex.catalog.models import Build, Unit
-from blendex.errors import BlendexError, Code
+from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats.kinds import recipe
 from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
 
 logger = logs.get_logger("blendex.builds")
 
-# A unit that is lost this often with no source to blame is not tried again.
+# A unit that fails this often with no source to blame is not tried again.
 MOST_ATTEMPTS = 5
 LARGER = 2
+BY = {
+    "limit": "an allocation was refused",
+    "watchdog": "the child's own watchdog ended it",
+    "kernel": "the kernel killed it",
+}
 CAUSES = {
     "memory": (
         Code.OUT_OF_MEMORY,
-        "reading it took more memory than a child may have.",
-        "Raise unit_memory_mb, or split the file.",
+        "reading it took more memory than a child may have",
+        "Raise unit_memory_mb, or split the file; then retry.",
     ),
-    "timeout": (Code.TIMEOUT, "reading it took too long.", "Look after the file server, then retry."),
+    "timeout": (Code.TIMEOUT, "reading it took too long", "Look after the file server, then retry."),
+    "stall": (Code.STALLED, "reading it stood still, twice", "Look after the file server, then retry."),
     "signal": (
         Code.CHILD_DIED,
-        "the process that read it was killed or crashed.",
+        "the process that read it was killed or crashed, twice",
         "See the log of the worker, then retry.",
+    ),
+    "lost lease": (
+        Code.CHILD_DIED,
+        "every worker that had it in hand was lost with it",
+        "See what became of the workers, then retry.",
     ),
 }
 
@@ -48,7 +60,7 @@ def prepare(site: Site, unit: Unit) -> Call:
         "compat": payload["compat"],
         "sources": payload["sources"],
     }
-    return Call("blendex.units.index:run", arguments, unit.memory, site.settings.unit_seconds)
+    return call_of(site, unit, "blendex.units.index:run", arguments)
 
 
 def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
@@ -71,7 +83,7 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
         "recipe": recipe(spec["kind"], compat, spec["derivation"]),
         "spec": spec | {"inputs": inputs},
     }
-    return Call("blendex.units.derive:run", arguments, unit.memory, site.settings.unit_seconds)
+    return call_of(site, unit, "blendex.units.derive:run", arguments)
 
 
 def _recipe(item: list[Any], compat: str) -> str:
@@ -97,6 +109,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             sources.record(session, object_id, result["entries"])
         sources.record_failures(session, failures)
         endpoints.remember(session, result.get("paces", {}))
+        observations.record(session, outcome.peaks, unit.memory)
         _release(session, unit, opened=result["figures"]["opens"])
     return True
 
@@ -115,37 +128,71 @@ def _release(session: Session, unit: Unit, *, opened: int = 0) -> None:
 
 
 def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
-    """A child died, or could not do its unit at all; False when the lease was lost."""
+    """A child died, or could not do its unit at all; False when the lease was lost.
+
+    What is nobody's fault (a store that is away, a full disk, no descriptors) is waited for, and counts nothing. A
+    death is pinned to the source in hand: that one alone is tried once more, of memory with more of it; the others go
+    back as they were. If it dies again, it is named, and that is the answer until its token changes or somebody says
+    retry.
+    """
     payload = units.payload(unit)
     with site.work.write() as session:
+        suspects = [item for item in payload["sources"] if item[1] == outcome.in_hand]
         if outcome.cause == "error":
             assert outcome.error is not None
+            if outcome.error["code"] in PASSING:
+                return _wait(session, unit, payload, suspects, outcome.error)
             if unit.attempts + 1 < MOST_ATTEMPTS:
                 return states.hand_back(session, unit.id, unit.fence, count=True)
             return _give_up(session, unit, payload, payload["sources"], outcome.error)
-        suspects = [item for item in payload["sources"] if item[1] == outcome.in_hand]
         if not suspects:
-            if unit.attempts + 1 < MOST_ATTEMPTS:
+            if outcome.cause != "lost lease" and unit.attempts + 1 < MOST_ATTEMPTS:
                 return states.hand_back(session, unit.id, unit.fence, count=True)
-            return _give_up(session, unit, payload, payload["sources"], _cause(outcome.cause, None))
+            return _give_up(session, unit, payload, payload["sources"], _cause(unit, outcome))
+        memory = unit.memory
+        if outcome.cause == "memory":
+            # What was learnt of its like may have been too little: the second try has no less than one of which
+            # nothing is known would have.
+            memory = max(memory, site.settings.unit_memory_mb * 2**20) * LARGER
         if len(payload["sources"]) > 1:
-            return _isolate(session, unit, payload, suspects[0])
+            return _isolate(session, unit, payload, suspects[0], memory)
         if unit.attempts == 0:
-            # Alone from the start: once more, larger.
+            # Alone from the start: once more.
             if not states.end_unit(session, unit.id, unit.fence, "failed", {"cause": outcome.cause}):
                 return False
             new = units.create(
                 session, "index", unit.build, payload,
-                memory=unit.memory * LARGER, cost=unit.cost, turn=unit.turn, attempts=1,
+                memory=memory, cost=unit.cost, priority=priority_of(unit), attempts=1,
             )  # fmt: skip
             _hand_over(session, unit, new, payload, payload["sources"])
             return True
-        return _give_up(session, unit, payload, suspects, _cause(outcome.cause, outcome.in_hand))
+        token: dict[str, Any] = {name: outcome.holding[name] for name in ("token", "racy") if name in outcome.holding}
+        return _give_up(session, unit, payload, suspects, _cause(unit, outcome), token)
 
 
-def _cause(cause: str, path: str | None) -> dict[str, Any]:
-    code, message, next_step = CAUSES[cause]
-    return BlendexError(code, message, file=path, next_step=next_step).as_dict()
+def _wait(
+    session: Session, unit: Unit, payload: dict[str, Any], suspects: list[list[Any]], error: dict[str, Any]
+) -> bool:
+    """Set a unit back while what it needs is away.
+
+    For a full disk as long as it takes. A store may be away for one source only, such as a file on a broken disk: after
+    minutes that one waits alone, and after as many again it is named.
+    """
+    if error["code"] not in causes.STORES or unit.delays < causes.MOST_DELAYS:
+        return states.hand_back(session, unit.id, unit.fence, count=False, pause=causes.pause_of(unit))
+    if suspects and len(payload["sources"]) > 1:
+        return _isolate(session, unit, payload, suspects[0], unit.memory, attempts=0)
+    return _give_up(session, unit, payload, payload["sources"], error)
+
+
+def _cause(unit: Unit, outcome: Outcome) -> dict[str, Any]:
+    code, message, next_step = CAUSES[outcome.cause]
+    if outcome.cause == "memory":
+        message += f" ({unit.memory // 2**20} MiB; {BY[outcome.how or 'watchdog']})"
+    elif outcome.how:
+        message += f" ({outcome.how})"
+    error = BlendexError(code, message + ".", file=outcome.in_hand, next_step=next_step).as_dict()
+    return error | {"cause": outcome.cause, "how": outcome.how, "memory_bytes": unit.memory}
 
 
 def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], items: list[list[Any]]) -> None:
@@ -154,12 +201,14 @@ def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], 
     units.copy_subscriptions(session, unit.id, new, len(items))
 
 
-def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: list[Any]) -> bool:
-    """Only the source in hand is tried again alone, larger, once; the others go back as they were."""
+def _isolate(
+    session: Session, unit: Unit, payload: dict[str, Any], suspect: list[Any], larger: int, attempts: int = 1
+) -> bool:
+    """Only the source in hand is tried again alone, with the memory given; the others go back as they were."""
     if not states.end_unit(session, unit.id, unit.fence, "failed", {"in_hand": suspect[1]}):
         return False
     others = [item for item in payload["sources"] if item != suspect]
-    for items, memory, attempts in (([suspect], unit.memory * LARGER, 1), (others, unit.memory, 0)):
+    for items, memory, tried in (([suspect], larger, attempts), (others, unit.memory, 0)):
         new = units.create(
             session,
             "index",
@@ -167,16 +216,22 @@ def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: lis
             payload | {"sources": items},
             memory=memory,
             cost=unit.cost * len(items) // len(payload["sources"]),
-            turn=unit.turn,
-            attempts=attempts,
+            priority=priority_of(unit),
+            attempts=tried,
         )
         _hand_over(session, unit, new, payload, items)
     return True
 
 
 def _give_up(
-    session: Session, unit: Unit, payload: dict[str, Any], items: list[list[Any]], error: dict[str, Any]
+    session: Session,
+    unit: Unit,
+    payload: dict[str, Any],
+    items: list[list[Any]],
+    error: dict[str, Any],
+    token: dict[str, Any] | None = None,
 ) -> bool:
+    """Name sources; with the ``token`` under which one of them failed for good."""
     if not states.end_unit(session, unit.id, unit.fence, "failed", error):
         return False
     units.withdraw(session, unit.id)
@@ -184,6 +239,7 @@ def _give_up(
         session,
         [
             {"address": item[2], "recipe": _recipe(item, payload["compat"]), "error": error | {"file": item[1]}}
+            | (token or {})
             for item in items
         ],
     )

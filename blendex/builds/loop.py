@@ -19,16 +19,17 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from blendex.builds import indexing, packing, planning, publishing, reap
+from blendex.builds import admission, causes, disk, indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
-from blendex.catalog import builds, dialect, states, workers
+from blendex.catalog import builds, deaths, dialect, pauses, states, workers
 from blendex.catalog.models import Unit
-from blendex.errors import BlendexError, Code
+from blendex.errors import BlendexError, Code, passing
 from blendex.observability import logs, metrics
-from blendex.runtime.budget import read_budget
+from blendex.runtime import activity
+from blendex.runtime.budget import ledger_id, read_budget
 from blendex.runtime.slots import Call, Outcome, Runner
 from blendex.version import __version__
 
@@ -40,6 +41,8 @@ REAP_SECONDS = 5.0
 AWAY_FIRST, AWAY_MOST = 0.1, 2.0
 # A unit whose worker was lost with it this often is not given to another one.
 MOST_LOSSES = 5
+# The disk is full: what writes is not begun for so long, then tried again.
+PAUSE_SECONDS = 10.0
 WAKE = Outcome(0, "wake")  # tickets begin at 1
 
 # A lost lease may come back as another one, of the same unit, while the first attempt is still under way.
@@ -54,6 +57,7 @@ class _Held:
 
     unit: Unit
     since: float
+    memory: int  # promised
     ticket: int | None = None
     lost: bool = False
     ending: bool = False  # its outcome is being told: that it is not leased any more is as it should be
@@ -89,6 +93,11 @@ class ClaimLoop:
         self.runner = runner
         self.worker = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
         self._idle = idle
+        self._process = activity.identity(os.getpid())
+        self._source = read_budget().source
+        self._ledger = ledger_id(self._source)
+        self._why: str | None = None
+        self._told = workers.Told(0, None)
         self._classes = tuple(classes)
         self._budget = budget
         self._relay = relay
@@ -104,6 +113,8 @@ class ClaimLoop:
         self._reaped = time.monotonic() - REAP_SECONDS
         self._pause = AWAY_FIRST
         self.polled = time.monotonic()  # when the catalog answered last, for probes
+        self.beaten = time.monotonic()  # when it took a heartbeat last
+        self.turned = time.monotonic()  # when this loop went round last, whether anybody answered or not
 
     def stop(self, drain_seconds: float = 0.0) -> None:
         """Claim nothing more and end: as soon as what runs has ended, or after ``drain_seconds`` handing it back."""
@@ -146,6 +157,7 @@ class ClaimLoop:
 
     def _patiently(self, action: Callable[[], Any]) -> Any:
         """What ``action`` returns; None when the database did not answer, after a pause that grows."""
+        self.turned = time.monotonic()
         try:
             result = action()
         except dialect.AWAY as error:
@@ -191,11 +203,12 @@ class ClaimLoop:
             units = [item.unit for item in self._held.values()]
             asked = set(self._held)
         budget = self._limit()
-        taken = sum(unit.memory for unit in units)
+        taken, used = self._taken(), self.runner.used()
         metrics.SLOTS.set(self.runner.count)
         metrics.SLOTS_BUSY.set(len(units))
         metrics.MEMORY_BUDGET.set(budget)
         metrics.MEMORY_TAKEN.set(taken)
+        metrics.MEMORY_USED.set(used)
         with self.site.work.write() as session:
             held: set[Key] = set()
             if units:
@@ -215,8 +228,14 @@ class ClaimLoop:
                     "busy": len(units),
                     "budget": budget,
                     "taken": taken,
+                    "used": used,
+                    "ledger": self._ledger,
+                    "process": self._process,
+                    "waiting": self._why,
                 },
+                ago=time.monotonic() - self.polled,
             )
+        self.beaten = time.monotonic()
         return asked, held
 
     def _leave(self) -> None:
@@ -227,9 +246,10 @@ class ClaimLoop:
         limit = read_budget().limit - RESERVE_BYTES
         return limit if self._budget is None else min(limit, self._budget)
 
-    def _memory_left(self) -> int:
+    def _taken(self) -> int:
+        """Promised to what runs here, and held by children that rest."""
         with self._lock:
-            return self._limit() - sum(item.unit.memory for item in self._held.values())
+            return sum(item.memory for item in self._held.values()) + self.runner.idle() * admission.REST_BYTES
 
     def _free(self) -> int:
         """Slots that nothing runs in or is about to."""
@@ -257,16 +277,32 @@ class ClaimLoop:
         with self.site.work.write() as session:
             if self._relay is None and (told := builds.outbox(session)):
                 builds.told(session, [number for number, _ in told])
-            unit = states.claim_unit(
-                session, self.worker, self.site.settings.lease_seconds, self._memory_left(), self._classes
-            )
-            if unit is None:
-                return None
-            session.flush()
-            session.expunge(unit)
+            with self._lock:
+                promised = sum(item.memory for item in self._held.values())
+            verdict = admission.admit(
+                session,
+                admission.Own(
+                    self.worker, self._ledger, socket.gethostname(), self._source,
+                    self._limit() - self.runner.idle() * admission.REST_BYTES,
+                    promised, self.runner.used(), RESERVE_BYTES, self.site.settings.lease_seconds, self._classes,
+                ),
+                read_budget,
+                activity.lives,
+                self.site.settings.reserve_seconds,
+            )  # fmt: skip
+            message = workers.Told(self._taken() + verdict.memory, verdict.why)
+            if message != self._told:
+                workers.tell(session, self.worker, message)
+            unit = verdict.unit
+            if unit is not None:
+                session.flush()
+                session.expunge(unit)
+        self._told, self._why = message, verdict.why
+        if unit is None:
+            return None
         metrics.CLAIMS.labels(unit.work).inc()
         with self._lock:
-            self._held[unit.id, unit.fence] = _Held(unit, time.monotonic())
+            self._held[unit.id, unit.fence] = _Held(unit, time.monotonic(), verdict.memory)
         return unit
 
     def _errand(self, what: Callable[..., None], unit: Unit, *arguments: Any) -> None:
@@ -288,8 +324,8 @@ class ClaimLoop:
         future.add_done_callback(self._errands.discard)
 
     def _start(self, unit: Unit) -> None:
-        if unit.attempts >= MOST_LOSSES:
-            self._settle(unit, Outcome(0, "signal"))
+        if unit.losses >= MOST_LOSSES:
+            self._settle(unit, Outcome(0, "lost lease"))
             return
         try:
             call: Call | None = ROOMS[unit.work].prepare(self.site, unit)
@@ -305,7 +341,7 @@ class ClaimLoop:
             if call is None or item.lost or self._stop_now():
                 ticket = None
             else:
-                ticket = item.ticket = self.runner.start(call)
+                ticket = item.ticket = self.runner.start(replace(call, memory=min(call.memory, item.memory)))
                 self._tickets[ticket] = (unit.id, unit.fence)
         if call is None:
             self._let_go(unit, "done")
@@ -340,14 +376,17 @@ class ClaimLoop:
         """Tell the catalog how an attempt ended, as often as it takes."""
         room = ROOMS[unit.work]
         if outcome.cause not in ("done", "shutdown", "cancelled"):
-            logger.warning("attempt_failed", cause=outcome.cause, in_hand=outcome.in_hand, log=outcome.log[-2_000:])
+            logger.warning(
+                "attempt_failed", cause=outcome.cause, how=outcome.how, error=outcome.error, in_hand=outcome.in_hand,
+                log=outcome.log[-2_000:],
+            )  # fmt: skip
         pause = AWAY_FIRST
         while True:
             try:
                 if outcome.cause == "done":
                     counted = room.finish(self.site, unit, outcome)
-                elif outcome.cause in ("shutdown", "cancelled"):
-                    counted = self._hand_back(unit)
+                elif outcome.cause in ("shutdown", "cancelled", "unstarted"):
+                    counted = self._hand_back(unit, causes.pause_of(unit) if outcome.cause == "unstarted" else None)
                 else:
                     counted = room.fail(self.site, unit, outcome)
                 break
@@ -363,18 +402,36 @@ class ClaimLoop:
                 pause = min(pause * 2, AWAY_MOST)
             except Exception as error:
                 logger.exception("taking_over_failed", cause=outcome.cause)
-                if outcome.cause == "error":
+                if outcome.cause == "error" and not causes.is_passing(outcome):
                     counted = False
                     break  # its lease runs out
                 outcome = _internal(error)
+        if outcome.cause != "done":
+            self._note(unit, outcome)
         self._let_go(unit, outcome.cause if counted else "lost")
 
-    def _hand_back(self, unit: Unit) -> bool:
+    def _hand_back(self, unit: Unit, pause: float | None) -> bool:
         with self.site.work.write() as session:
-            if not states.hand_back(session, unit.id, unit.fence, count=False):
+            if not states.hand_back(session, unit.id, unit.fence, count=False, pause=pause):
                 return False
             builds.wake(session, unit.work)
         return True
+
+    def _note(self, unit: Unit, outcome: Outcome) -> None:
+        """Keep what became of an attempt, for whoever looks; and a full disk for everybody who would write."""
+        code = (outcome.error or {}).get("code", "")
+        metrics.DEATHS.labels(unit.work, outcome.cause.replace(" ", "_"), _word(outcome, code)).inc()
+        try:
+            with self.site.work.write() as session:
+                deaths.record(
+                    session, unit, self.worker, outcome.cause.replace(" ", "_"),
+                    how=outcome.how or code, in_hand=outcome.in_hand,
+                )  # fmt: skip
+                if code == Code.NO_SPACE:
+                    why = str((outcome.error or {})["message"])
+                    pauses.begin(session, f"{why} {disk.told(disk.reclaimable(self.site, session))}", PAUSE_SECONDS)
+        except dialect.AWAY:
+            metrics.DATABASE_AWAY.inc()
 
     def _let_go(self, unit: Unit, outcome: str) -> None:
         with self._lock:
@@ -389,7 +446,16 @@ class ClaimLoop:
             self.wake()  # a slot may be free, and another unit ready
 
 
+def _word(outcome: Outcome, code: str) -> str:
+    """A word for a label, from a short list."""
+    if outcome.cause == "signal":
+        return outcome.how if outcome.how in ("SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGTERM") else "other"
+    return outcome.how or code
+
+
 def _internal(error: Exception) -> Outcome:
+    if isinstance(error, OSError) and (named := passing(error)) is not None:
+        return Outcome(0, "error", error=named.as_dict())
     # The name of its type only: a message may hold anything.
     answer = BlendexError(
         Code.INTERNAL,

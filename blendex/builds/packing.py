@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 from sqlalchemy.orm import Session
 
-from blendex.builds import packs
+from blendex.builds import causes, packs
 from blendex.builds.arranging import ARRANGE, LeaseLostError, arrange
-from blendex.builds.attempts import attempt
+from blendex.builds.attempts import attempt, priority_of
 from blendex.builds.judging import ReplanError
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.publishing import replan
@@ -101,8 +101,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return _plan_again(site, session, unit, error)
         if outcome.cause == "memory" and unit.attempts == 0:
             return _larger(session, unit)
-        if unit.attempts + 1 < MOST_ATTEMPTS:
-            return states.hand_back(session, unit.id, unit.fence, count=True)
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, errors_too=True)) is not None:
+            return again
         error = error or _cause(outcome.cause).as_dict()
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False
@@ -128,7 +128,10 @@ def _larger(session: Session, unit: Unit) -> bool:
     if not states.end_unit(session, unit.id, unit.fence, "failed", {"cause": "memory"}):
         return False
     payload = units.payload(unit)
-    new = units.create(session, "pack", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost, attempts=1)
+    new = units.create(
+        session, "pack", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost,
+        priority=priority_of(unit), attempts=1,
+    )  # fmt: skip
     units.move_pending(session, unit.id, new, [(f"pack:{payload['digest']}", packs.RECIPE)])
     units.copy_subscriptions(session, unit.id, new, 0)
     return True

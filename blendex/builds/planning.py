@@ -7,15 +7,18 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import packs
+from blendex.builds import causes, disk, packs
+from blendex.builds.attempts import call_of
+from blendex.builds.indexing import LARGER
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
-from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog import blobs, builds, observations, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import recipe
 from blendex.runtime.slots import Call, Outcome
+from blendex.units.sorts import sort_of
 
 # A tar is hopped through: about one 512-byte block in 16 KiB and more is read. Every source costs a round trip or
 # a few, worth about 64 KiB of reading.
@@ -24,6 +27,14 @@ PER_SOURCE = 64 * 1024
 # More and smaller units than slots keep the slots busy to the end: no lonely last unit.
 UNITS_PER_SLOT = 6
 MOST_ATTEMPTS = 3
+# What a sidecar takes on a disk, about: a block of a small one; those of large sources are few.
+SIDECAR_BYTES = 4096
+# What a source fails of is in its bytes; or was tried twice, and the second time alone.
+OF_BYTES = frozenset(
+    {Code.TAR_EMPTY, Code.TAR_BAD_HEADER, Code.TAR_TRUNCATED, Code.TAR_ODD_MEMBERS, Code.WDS_BAD_SAMPLE}
+)
+OF_WORK = frozenset({Code.OUT_OF_MEMORY, Code.CHILD_DIED, Code.TIMEOUT, Code.STALLED})
+FOR_GOOD = OF_BYTES | OF_WORK
 
 
 class Row(NamedTuple):
@@ -66,7 +77,7 @@ def prepare(site: Site, unit: Unit) -> Call | None:
             states.end_unit(session, unit.id, unit.fence, "done")
             return None
         arguments = plan_arguments(site, load_submission(session, build), build.file)
-    return Call("blendex.units.plan:run", arguments, unit.memory, site.settings.unit_seconds)
+    return call_of(site, unit, "blendex.units.plan:run", arguments)
 
 
 def chunks_of(outcome: Outcome) -> Iterator[list[Row]]:
@@ -99,6 +110,18 @@ def fresh(row: Row, known: sources.Known | None) -> bool:
     if known is None or (row.packed and not known.learned):
         return False
     return known.has_content and known.token == row.token and not known.racy
+
+
+def settled(row: Row, known: sources.Known | None, memory: int) -> bool:
+    """True when a source failed for good, and its token proves that it would again: the stored reason is the answer.
+
+    One that took too much memory may get more today than it was given then.
+    """
+    if known is None or known.error is None or known.racy or known.token != row.token:
+        return False
+    if known.error["code"] == Code.OUT_OF_MEMORY and known.error.get("memory_bytes", 0) < memory:
+        return False
+    return known.error["code"] in FOR_GOOD
 
 
 def cut(rows: Sequence[Row], *, most_bytes: int, most_sources: int, parts: int) -> list[list[Row]]:
@@ -154,7 +177,7 @@ def _store_datasets(session: Session, build: str, plan: dict[str, Any], members:
     builds.set_datasets(session, build, described)
 
 
-def _sort(session: Session, rows: list[Row], compat: str) -> tuple[list[Row], dict[int, list[Row]]]:
+def _sort(site: Site, session: Session, rows: list[Row], compat: str) -> tuple[list[Row], dict[int, list[Row]]]:
     """Of these sources those that some unit must be made for, and those that a unit under way reads, by its id.
 
     The units under way are looked up first, what is known second: a unit that ended between the two has told what
@@ -163,10 +186,11 @@ def _sort(session: Session, rows: list[Row], compat: str) -> tuple[list[Row], di
     keys = [(row.address, row.recipe(compat)) for row in rows]
     under_way = units.under_way(session, keys)
     known = look_up(session, rows, compat)
+    largest = site.settings.unit_memory_mb * 2**20 * LARGER
     new: list[Row] = []
     shared: dict[int, list[Row]] = {}
     for row, key in zip(rows, keys, strict=True):
-        if fresh(row, known.get(key)):
+        if fresh(row, known.get(key)) or settled(row, known.get(key), largest):
             continue
         if (unit := under_way.get(key)) is not None:
             shared.setdefault(unit, []).append(row)
@@ -194,11 +218,12 @@ def _subscribe(
                 waits = True
             else:
                 again += rows
+        units.hurry(session, alive, build.id, build.priority)
         if new:
             taken, made = _make_units(site, session, build, new, compat)
             waits = waits or made
             again += taken
-        new, shared = _sort(session, again, compat)
+        new, shared = _sort(site, session, again, compat)
     return waits
 
 
@@ -217,7 +242,7 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
     )
     # The largest first: no lonely last unit.
     parts.sort(key=lambda part: -sum(row.cost for row in part))
-    turn = units.next_turn(session)
+    predicted = observations.predictions(session)
     made: dict[int, list[Row]] = {}
     for part in parts:
         cost = sum(row.cost for row in part)
@@ -226,12 +251,10 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
             "index",
             build.id,
             _payload(part, compat),
-            memory=site.settings.unit_memory_mb * 2**20,
+            memory=_memory(site, part, predicted),
             cost=cost,
-            turn=turn,
             priority=build.priority,
         )
-        turn += cost
         made[unit] = part
     rows = [(row.address, row.recipe(compat), unit) for unit, part in made.items() for row in part]
     taken: list[Row] = []
@@ -250,6 +273,15 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
     if made:
         builds.wake(session, "index")
     return taken, bool(made)
+
+
+def _memory(site: Site, part: list[Row], predicted: dict[str, int]) -> int:
+    """What a unit may need: the most that any of its sources is predicted to, as they are read one after another.
+
+    Of a sort of which too little is known: what a child may have. Never more than that for a first try.
+    """
+    most = site.settings.unit_memory_mb * 2**20
+    return min(most, max(predicted.get(sort_of(row.kind, row.address, row.size), most) for row in part))
 
 
 def _payload(part: list[Row], compat: str) -> dict[str, Any]:
@@ -279,7 +311,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
                 row._replace(learn=True, packed=True) if number in learnt else row
                 for number, row in enumerate(rows, len(members))
             ]
-            some, others = _sort(session, wanted, compat)
+            some, others = _sort(site, session, wanted, compat)
             new += some
             for owner, waiting in others.items():
                 shared.setdefault(owner, []).extend(waiting)
@@ -299,6 +331,12 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if entry_failures and build.options["on_bad"] == "fail":
             # The blend itself is wrong: its user mends it in a minute, and needs no hour of indexing before.
             states.move_build(session, build.id, "failed", build.fence, error=entry_failures[0], **values)
+            units.unsubscribe(session, build.id)
+            return True
+        try:
+            disk.check(site, session, files=needed, size=needed * SIDECAR_BYTES)
+        except BlendexError as error:
+            states.move_build(session, build.id, "failed", build.fence, error=error.as_dict(), **values)
             units.unsubscribe(session, build.id)
             return True
         del members
@@ -322,8 +360,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         ).as_dict()
     )
     with site.work.write() as session:
-        if outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
-            return states.hand_back(session, unit.id, unit.fence, count=True)
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS)) is not None:
+            return again
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False
         build = builds.get(session, unit.build)

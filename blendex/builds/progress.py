@@ -27,7 +27,7 @@ def queue_publish_if_done(session: Session, build: Build) -> None:
         return
     if not states.move_build(session, build.id, "publishing", build.fence):
         return
-    unit = units.create(session, "publish", build.id, {}, memory=PUBLISH_MEMORY)
+    unit = units.create(session, "publish", build.id, {}, memory=PUBLISH_MEMORY, priority=build.priority)
     units.subscribe(session, unit, build.id, 0)
     builds.wake(session, "publish")
 
@@ -73,10 +73,7 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
         if unit is None:
             item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
             payload = {"compat": compat, "sources": [item], "derive": spec}
-            turn = units.next_turn(session)
-            unit = units.create(
-                session, "index", build.id, payload, memory=DERIVE_MEMORY, turn=turn, priority=build.priority
-            )
+            unit = units.create(session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority)
             if units.announce(session, [(*key, unit)]):
                 units.drop(session, unit)
                 continue

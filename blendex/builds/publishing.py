@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.world import World
-from blendex.builds import access
+from blendex.builds import access, causes
 from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
@@ -271,6 +271,10 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
             content=receipt["content"],
             counts=receipt["counts"],
         )
+        written, linked = result["written"], result["linked"]
+        if written:
+            share = written / (written + linked)
+            mirrors.note_own(session, mirror, files=written, size=int(receipt["counts"]["sidecar_bytes"] * share))
         build_json = _read_build_json(site, build.id)
         if not states.move_build(
             session,
@@ -356,8 +360,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
             sources.lose_object(session, error["file"])
             replan(session, build, [])
             return True
-        if outcome.error is None and unit.attempts + 1 < MOST_ATTEMPTS:
-            return states.hand_back(session, unit.id, unit.fence, count=True)
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS)) is not None:
+            return again
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False
         states.move_build(session, build.id, "failed", build.fence, error=error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import time
 
 from sqlalchemy import select
@@ -12,7 +13,7 @@ from sqlalchemy.orm import Session
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import queue_plan
-from blendex.catalog import builds, states, units, workers
+from blendex.catalog import builds, deaths, lanes, states, units, workers
 from blendex.catalog.models import RUNNING, Build, Name, Unit
 from blendex.mirrors.pointers import write_pointer
 from blendex.observability import metrics
@@ -21,6 +22,7 @@ from blendex.observability import metrics
 FOREIGN_SECONDS = 24 * 3600
 # Wake-ups that nobody tells: no relay runs, or the broker is away. The work is found by polling.
 OUTBOX_SECONDS = 3600
+REAPS_BETWEEN = 1 / 12
 
 
 def reap(site: Site) -> None:
@@ -31,9 +33,15 @@ def reap(site: Site) -> None:
     for build in stuck:
         _move_on(site, build)
     with site.work.read() as session:
-        tidy = workers.has_old(session) or builds.has_old_outbox(session, OUTBOX_SECONDS)
+        tidy = workers.has_old(session) or builds.has_old_outbox(session, OUTBOX_SECONDS) or lanes.any_over(session)
+        tidy = tidy or deaths.has_old(session)
+        # It looks at all that waits, so about once in a minute.
+        tidy = tidy or (random.random() < REAPS_BETWEEN and lanes.any_missing(session))  # noqa: S311
     if tidy:
         with site.work.write() as session:
+            lanes.mend(session)
+            lanes.forget(session)
+            deaths.forget(session)
             builds.forget_outbox(session, OUTBOX_SECONDS)
             workers.forget(session)
     _sweep_staging(site)
@@ -47,6 +55,7 @@ def _expire(site: Site) -> None:
     with site.work.write() as session:
         expired = states.expire_leases(session)
         metrics.LEASES_EXPIRED.inc(len(expired))
+        deaths.lost(session, expired)
         for build in sorted(units.builds_of(session, expired)):
             states.touch_build(session, build)
         for work in units.works_of(session, expired):

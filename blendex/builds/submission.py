@@ -11,6 +11,9 @@ from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS
 from blendex.mirrors.names import NAME, check_name
 
+# Higher ones first; not part of a request's identity: who asks again more urgently hurries the build that runs.
+PRIORITIES = {"interactive": 1, "bulk": 0, "maintenance": -1}
+
 
 def check_packing(packs: str, sidecars: str) -> None:
     """Refuse options of packs that mean nothing.
@@ -47,6 +50,7 @@ class Submission:
     name: str | None = None
     packs: str = "auto"
     sidecars: str = "unpacked"
+    priority: str = "bulk"
 
     def check(self) -> None:
         """Refuse options that mean nothing.
@@ -65,6 +69,12 @@ class Submission:
                 Code.BAD_REQUEST, f"on_bad={self.on_bad!r} is unknown.", next_step="Say fail or exclude."
             )
         check_packing(self.packs, self.sidecars)
+        if self.priority not in PRIORITIES:
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"priority={self.priority[:80]!r} is unknown.",
+                next_step=f"Say {', '.join(PRIORITIES)}.",
+            )
         for item in self.allow:
             if item not in FINDINGS:
                 raise BlendexError(

@@ -10,12 +10,13 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
+from blendex.builds import disk
 from blendex.builds.site import Site
-from blendex.builds.submission import Submission
-from blendex.catalog import blobs, builds, units
+from blendex.builds.submission import PRIORITIES, Submission
+from blendex.catalog import blobs, builds, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
-from blendex.observability import logs
+from blendex.observability import logs, metrics
 from blendex.units.plan import FolderReader
 
 logger = logs.get_logger("blendex.builds")
@@ -65,19 +66,32 @@ def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str,
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def submit(site: Site, submission: Submission) -> tuple[Build, bool]:
+def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tuple[Build, bool]:
     """Take a submission; its build, and False when it joined one that runs already.
 
     One transaction writes the build, its plan unit and the outbox row.
 
+    Args:
+        site: root and catalog.
+        submission: what was posted.
+        bounded: whether there may be too many builds already for another one; joining one is always possible.
+
     Raises:
-        BlendexError: the text cannot be read at all, or an option is unknown.
+        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space.
     """
+    priority = PRIORITIES[submission.priority]
     gathered = gather(site, submission)
     with site.work.write() as session:
-        build, made = begin(session, site.settings.owner, gathered, submission.file, submission.options)
+        build, made = begin(session, site.settings.owner, gathered, submission.file, submission.options, priority)
         if submission.name is not None and submission.name not in build.names:
             build.names = [*build.names, submission.name]
+        if made:
+            if bounded:
+                _check_room(site, session)
+            disk.check(site, session)
+        elif priority > build.priority:
+            build.priority = priority
+            units.hurry(session, units.of_build(session, build.id), build.id, priority)
         session.flush()
         session.expunge(build)
     logger.info("build_submitted", build=build.id, joined=not made)
@@ -85,7 +99,7 @@ def submit(site: Site, submission: Submission) -> tuple[Build, bool]:
 
 
 def begin(
-    session: Session, owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any]
+    session: Session, owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any], priority: int
 ) -> tuple[Build, bool]:
     """A build of what was gathered, asked to be planned, or the one that runs for the same request already."""
     build, made = builds.create(
@@ -95,15 +109,34 @@ def begin(
         submission=gathered,
         file=file,
         options=options,
+        priority=priority,
     )
     if made:
         queue_plan(session, build.id)
     return build, made
 
 
+def _check_room(site: Site, session: Session) -> None:
+    """Refuse one build more when there are too many, or too much waits.
+
+    Raises:
+        BlendexError: busy.
+    """
+    running, waiting = states.running_builds(session) - 1, units.waiting_up_to(session, site.settings.max_waiting_units)
+    if running >= site.settings.max_running_builds or waiting >= site.settings.max_waiting_units:
+        metrics.REFUSED.inc()
+        raise BlendexError(
+            Code.BUSY,
+            f"the service is full: {running} builds run, and at least {waiting} units wait.",
+            next_step="Ask again after the time in Retry-After; what is running can be joined.",
+        )
+
+
 def queue_plan(session: Any, build: str) -> None:
     """Ask for a build to be planned."""
-    unit = units.create(session, "plan", build, {}, memory=PLAN_MEMORY)
+    row = builds.get(session, build)
+    priority = 0 if row is None else row.priority
+    unit = units.create(session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority)
     units.subscribe(session, unit, build, 0)
 
 

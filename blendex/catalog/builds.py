@@ -30,6 +30,7 @@ def create(
     submission: dict[str, Any],
     file: str,
     options: dict[str, Any],
+    priority: int = 0,
 ) -> tuple[Build, bool]:
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
@@ -47,7 +48,7 @@ def create(
         "stages": {"queued": round(now, 3)},
         "names": [],
         "excluded": [],
-        "fence": 0, "version": 0, "priority": 0, "replans": 0,
+        "fence": 0, "version": 0, "priority": priority, "replans": 0,
         "sources": 0, "reused": 0, "bytes": 0, "opened": 0,
     }  # fmt: skip
     statement = dialect.insert(session, Build).values(**values).on_conflict_do_nothing().returning(Build.id)

@@ -36,6 +36,16 @@ def add(
     return int(row.scalar_one())
 
 
+def note_own(session: Session, mirror: int, *, files: int, size: int) -> None:
+    """Note what was written for a mirror, and not linked from another one."""
+    session.execute(
+        update(Mirror)
+        .where(Mirror.id == mirror)
+        .values(own_files=files, own_bytes=size)
+        .execution_options(synchronize_session=False)
+    )
+
+
 def get(session: Session, key: str) -> Mirror | None:
     """One mirror."""
     return session.execute(select(Mirror).where(Mirror.key == key)).scalar_one_or_none()

@@ -192,18 +192,23 @@ class Unit(Base):
     fence: Mapped[int] = mapped_column(Integer, default=0)
     worker: Mapped[str | None] = mapped_column(String(128))
     lease_until: Mapped[float | None] = mapped_column(Float)
-    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)  # deaths that its sources may be to blame for
+    losses: Mapped[int] = mapped_column(Integer, default=0, server_default="0")  # leases that ran out
+    delays: Mapped[int] = mapped_column(Integer, default=0, server_default="0")  # times that a store was away
+    not_before: Mapped[float | None] = mapped_column(Float)  # waiting, but not until then
     priority: Mapped[int] = mapped_column(Integer, default=0)
     cost: Mapped[int] = mapped_column(BigInteger, default=0)
-    # A build's turn among others: where the queue was when it came, plus what it asked for before this unit.
-    turn: Mapped[int] = mapped_column(BigInteger, default=0)
+    # Not read any more: kept while processes that write it may still run. Turns are taken by lanes.
+    turn: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     memory: Mapped[int] = mapped_column(BigInteger)
     payload: Mapped[bytes] = mapped_column(LargeBinary)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     waiting_since: Mapped[float | None] = mapped_column(Float)
 
     __table_args__ = (
-        Index("ix_units_claim", "state", "priority", "turn"),
+        Index("ix_units_lane", "state", "build", "priority", "memory"),
+        Index("ix_units_order", "state", "build", "priority", "cost", "id"),
+        Index("ix_units_heavy", "state", "memory"),
         Index("ix_units_lease", "state", "lease_until"),
     )
 
@@ -239,6 +244,9 @@ class Mirror(Base):
     records: Mapped[int] = mapped_column(BigInteger)
     bytes: Mapped[int] = mapped_column(BigInteger)
     sidecar_bytes: Mapped[int] = mapped_column(BigInteger)
+    # Written for it, and not linked from another mirror.
+    own_files: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
+    own_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     created_at: Mapped[float] = mapped_column(Float)
     used_at: Mapped[float] = mapped_column(Float)
 
@@ -286,6 +294,11 @@ class Worker(Base):
     busy: Mapped[int] = mapped_column(Integer)
     budget: Mapped[int] = mapped_column(BigInteger)  # bytes of memory its children may have together
     taken: Mapped[int] = mapped_column(BigInteger)  # of these, promised to what runs
+    used: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # that its children have
+    ledger: Mapped[str] = mapped_column(String(128), default="", server_default="", index=True)
+    process: Mapped[str] = mapped_column(String(128), default="", server_default="")  # tells who died
+    polled_at: Mapped[float | None] = mapped_column(Float)  # when it last asked for work
+    waiting: Mapped[str | None] = mapped_column(String(400))  # why it takes nothing though there is work
     started_at: Mapped[float] = mapped_column(Float)
     seen_at: Mapped[float] = mapped_column(Float)
     seen_until: Mapped[float] = mapped_column(Float)  # later without a new heartbeat: taken for dead
@@ -300,3 +313,64 @@ class Endpoint(Base):
     stream: Mapped[float] = mapped_column(Float)  # bytes per second of one stream
     together: Mapped[float] = mapped_column(Float)  # of several at a time; 0: never measured
     updated_at: Mapped[float] = mapped_column(Float)
+
+
+class Ledger(Base):
+    """A memory limit that workers share, of a host or of a cgroup. Its row is locked while one of them claims."""
+
+    __tablename__ = "ledgers"
+    id: Mapped[str] = mapped_column(String(128), primary_key=True)
+    host: Mapped[str] = mapped_column(String(256))
+    source: Mapped[str] = mapped_column(String(256))
+    # A unit that has waited for so much memory that nothing else is begun here until it has it.
+    reserved: Mapped[int | None] = mapped_column(RowId)
+    rest_until: Mapped[float] = mapped_column(Float)  # no reservation before: the light ones' time
+
+
+class Lane(Base):
+    """A build has units of one priority: the place where it takes its turn."""
+
+    __tablename__ = "lanes"
+    build: Mapped[str] = mapped_column(String(26), primary_key=True)
+    priority: Mapped[int] = mapped_column(Integer, primary_key=True)
+    # Ids of shares
+    team: Mapped[str] = mapped_column(String(160))
+    owner: Mapped[str] = mapped_column(String(160))
+    own: Mapped[str] = mapped_column(String(160))
+
+
+class Share(Base):
+    """How much was done for a team, an owner or a build: whoever got least is next."""
+
+    __tablename__ = "shares"
+    id: Mapped[str] = mapped_column(String(160), primary_key=True)
+    served: Mapped[int] = mapped_column(BigInteger)
+
+
+class Observation(Base):
+    """What one sort of source took in memory, beside what was predicted."""
+
+    __tablename__ = "observations"
+    sort: Mapped[str] = mapped_column(String(96), primary_key=True)
+    peak: Mapped[int] = mapped_column(BigInteger)  # the most, forgotten slowly
+    last: Mapped[int] = mapped_column(BigInteger)
+    predicted: Mapped[int] = mapped_column(BigInteger)  # what the last one of it was promised
+    count: Mapped[int] = mapped_column(BigInteger)
+    updated_at: Mapped[float] = mapped_column(Float)
+
+
+class Death(Base):
+    """An attempt that came to nothing, and of what."""
+
+    __tablename__ = "deaths"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    at: Mapped[float] = mapped_column(Float, index=True)
+    work: Mapped[str] = mapped_column(String(16))
+    build: Mapped[str] = mapped_column(String(26), index=True)
+    unit: Mapped[int] = mapped_column(RowId)
+    attempt: Mapped[int] = mapped_column(Integer)
+    cause: Mapped[str] = mapped_column(String(16))
+    how: Mapped[str] = mapped_column(String(64))
+    in_hand: Mapped[str | None] = mapped_column(String(4096))
+    memory: Mapped[int] = mapped_column(BigInteger)
+    worker: Mapped[str] = mapped_column(String(128))

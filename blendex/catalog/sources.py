@@ -147,15 +147,18 @@ def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
 
 
 def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> None:
-    """Keep why sources could not be indexed: address, recipe, error each."""
+    """Keep why sources could not be indexed: address, recipe, error each; token and racy, when they are known.
+
+    A failure that its bytes are to blame for is the answer for as long as the token is the same.
+    """
     _upsert(
         session,
         [
             {
                 "address": item["address"],
                 "recipe": item["recipe"],
-                "token": "",
-                "racy": True,
+                "token": item.get("token", ""),
+                "racy": item.get("racy", True),
                 "content": None,
                 "error": item["error"],
             }
@@ -201,3 +204,15 @@ def lose_object(session: Session, name: str) -> None:
     session.execute(
         update(Object).where(Object.name == name).values(state="lost").execution_options(synchronize_session=False)
     )
+
+
+def forget_failures(session: Session, recipe: str, addresses: Sequence[str]) -> None:
+    """Let sources be read again that failed for good: somebody asked for it."""
+    for start in range(0, len(addresses), BATCH):
+        part = addresses[start : start + BATCH]
+        session.execute(
+            update(Source)
+            .where(Source.recipe == recipe, dialect.one_of(session, Source.address, part), Source.error.is_not(None))
+            .values(token="", racy=True)
+            .execution_options(synchronize_session=False)
+        )

@@ -11,16 +11,19 @@ database's clock, in SQL: workers' clocks differ.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import CursorResult, Update, func, select, update
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect
+from blendex.catalog import dialect, lanes
 from blendex.catalog.models import RUNNING, Build, Unit
 
 ORDER = (*RUNNING, "ready")
+# Lanes that a claim looks into while others are faster.
+MOST_RACES = 16
 CLASSES = ("plan", "index", "pack", "publish")
 ENDED = ("ready", "failed", "cancelled")
 # From where a build may come into each state.
@@ -86,27 +89,53 @@ def touch_build(session: Session, build: str, **values: Any) -> None:
 
 
 def claim_unit(
-    session: Session, worker: str, lease_seconds: float, memory: int, classes: Sequence[str] = CLASSES
+    session: Session,
+    worker: str,
+    lease_seconds: float,
+    memory: int,
+    classes: Sequence[str] = CLASSES,
+    only: int | None = None,
 ) -> Unit | None:
-    """Lease the best waiting unit that fits: urgent first, then publishing and planning, then whose turn it is."""
-    best = dialect.skip_locked(
-        select(Unit.id)
-        .where(Unit.state == "waiting", Unit.memory <= memory, Unit.work.in_(classes))
-        .order_by(Unit.priority.desc(), Unit.turn, Unit.cost.desc(), Unit.id)
-        .limit(1)
-    ).scalar_subquery()
-    return session.execute(
-        update(Unit)
-        .where(Unit.id == best, Unit.state == "waiting")
-        .values(
-            state="leased",
-            worker=worker,
-            fence=Unit.fence + 1,
-            lease_until=dialect.now(session) + lease_seconds,
-        )
-        .returning(Unit)
-        .execution_options(synchronize_session=False)
-    ).scalar_one_or_none()
+    """Lease the best waiting unit that fits into ``memory``, or that one ``only``.
+
+    Urgent priorities first, and in them publishing before planning before reading; then the team, the owner and the
+    build whose turn it is; of its units the largest, so that there is no lonely last one. One statement on both
+    databases: the lane is chosen by an index probe for each build that waits, its unit by the first entry of another
+    index, so that 400,000 waiting units cost what ten do.
+    """
+    now = dialect.now(session)
+    fits = (
+        (Unit.state == "waiting")
+        & (Unit.memory <= memory)
+        & Unit.work.in_(classes)
+        & (Unit.not_before.is_(None) | (Unit.not_before <= now))
+    )
+    for race in range(MOST_RACES):
+        wanted = select(Unit.id).where(fits)
+        if only is not None:
+            wanted = wanted.where(Unit.id == only)
+        else:
+            lane = lanes.best(fits, random.randint(0, race))  # noqa: S311
+            wanted = wanted.where(
+                Unit.build == select(lane.c.build).scalar_subquery(),
+                Unit.priority == select(lane.c.priority).scalar_subquery(),
+            )
+        wanted = wanted.order_by(Unit.cost.desc(), Unit.id.desc()).limit(1)
+        unit = session.execute(
+            update(Unit)
+            .where(Unit.id == dialect.skip_locked(wanted).scalar_subquery(), Unit.state == "waiting")
+            .values(state="leased", worker=worker, fence=Unit.fence + 1, lease_until=now + lease_seconds)
+            .returning(Unit)
+            .execution_options(synchronize_session=False)
+        ).scalar_one_or_none()
+        if unit is not None:
+            lanes.serve(session, unit)
+            return unit
+        # Somebody else may just be claiming the last unit of the lane whose turn it was: another one, then, by chance,
+        # since those that were faster leave the order when their transactions end.
+        if only is not None or session.execute(select(Unit.id).where(fits).limit(1)).first() is None:
+            return None
+    return None
 
 
 def renew_leases(session: Session, worker: str, lease_seconds: float, held: Sequence[int]) -> set[tuple[int, int]]:
@@ -142,8 +171,12 @@ def holds_lease(session: Session, unit: int, fence: int) -> bool:
     return session.execute(found).scalar_one_or_none() is not None
 
 
-def hand_back(session: Session, unit: int, fence: int, count: bool) -> bool:
-    """leased → waiting; ``count`` says whether the attempt counts against the unit."""
+def hand_back(session: Session, unit: int, fence: int, count: bool, pause: float | None = None) -> bool:
+    """leased → waiting; ``count`` says whether the attempt counts against the unit.
+
+    ``pause``: seconds for which nobody shall claim it: what it needs is away, and is not its fault.
+    """
+    later = {} if pause is None else {"not_before": dialect.now(session) + pause, "delays": Unit.delays + 1}
     return _changed(
         session,
         update(Unit)
@@ -154,6 +187,7 @@ def hand_back(session: Session, unit: int, fence: int, count: bool) -> bool:
             lease_until=None,
             waiting_since=dialect.now(session),
             attempts=Unit.attempts + (1 if count else 0),
+            **later,
         ),
     )
 
@@ -165,7 +199,8 @@ def any_expired(session: Session) -> bool:
 
 
 def expire_leases(session: Session) -> list[int]:
-    """leased → waiting for every lease that ran out; the units' ids. Counts as an attempt.
+    """leased → waiting for every lease that ran out; the units' ids. Counts as a loss, not as an
+    attempt.
 
     A unit that a transaction has locked is left alone: it may be about to end.
     """
@@ -178,7 +213,7 @@ def expire_leases(session: Session) -> list[int]:
             worker=None,
             lease_until=None,
             waiting_since=dialect.now(session),
-            attempts=Unit.attempts + 1,
+            losses=Unit.losses + 1,
         )
         .returning(Unit.id)
         .execution_options(synchronize_session=False)

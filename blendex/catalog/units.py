@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect
+from blendex.catalog import dialect, lanes
 from blendex.catalog.models import Pending, Subscription, Unit
 
 PRIORITY = {"publish": 2, "plan": 1, "pack": 1, "index": 0}
@@ -35,13 +35,12 @@ def create(
     *,
     memory: int,
     cost: int = 0,
-    turn: int = 0,
     priority: int = 0,
     attempts: int = 0,
 ) -> int:
     """A new waiting unit; its id.
 
-    ``priority`` is the build's; ``turn`` orders units of one priority, the lowest first.
+    ``priority`` is the build's. The build takes turns with others from now on.
     """
     unit = Unit(
         work=work,
@@ -49,7 +48,6 @@ def create(
         state="waiting",
         memory=memory,
         cost=cost,
-        turn=turn,
         waiting_since=dialect.now(session),
         priority=priority * 10 + PRIORITY[work],
         payload=pack(data),
@@ -57,6 +55,7 @@ def create(
         fence=0,
     )
     session.add(unit)
+    lanes.open_lane(session, build, unit.priority)
     session.flush()  # the id is needed for subscriptions in the same transaction
     return unit.id
 
@@ -76,20 +75,26 @@ def subscribers(session: Session, unit: int) -> list[str]:
     return list(session.execute(select(Subscription.build).where(Subscription.unit == unit)).scalars())
 
 
-def next_turn(session: Session) -> int:
-    """Where the queue of index units is: the turn that a build which comes now begins with.
+def hurry(session: Session, ids: Iterable[int], build: str, priority: int) -> None:
+    """A build of this priority waits for these units: they are no less urgent than it is.
 
-    Start-time fair queueing: a unit's turn is that of the queue when its build came, plus the cost of what the build
-    asked for before it. A small build's units come next beside a large one's hundreds, and a large build that
-    came first is never overtaken for ever.
+    Units that become more urgent go into its lane.
     """
-    for state, pick in (("waiting", func.min), ("leased", func.max)):
-        found = session.execute(
-            select(pick(Unit.turn)).where(Unit.state == state, Unit.work == "index")
-        ).scalar_one_or_none()
-        if found is not None:
-            return int(found)
-    return 0
+    wanted = sorted(set(ids))
+    for start in range(0, len(wanted), BATCH):
+        part = wanted[start : start + BATCH]
+        for work, least in PRIORITY.items():
+            urgent = priority * 10 + least
+            changed = session.execute(
+                update(Unit)
+                .where(dialect.one_of(session, Unit.id, part), Unit.work == work, Unit.state == "waiting")
+                .where(Unit.priority < urgent)
+                .values(priority=urgent, build=build)
+                .returning(Unit.id)
+                .execution_options(synchronize_session=False)
+            ).all()
+            if changed:
+                lanes.open_lane(session, build, urgent)
 
 
 def under_way(session: Session, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
@@ -249,6 +254,30 @@ def waiting(session: Session) -> dict[str, tuple[int, float]]:
         .group_by(Unit.work)
     )
     return {row[0]: (int(row[1]), float(row[2] or 0.0)) for row in rows}
+
+
+def of_build(session: Session, build: str) -> list[int]:
+    """The units that a build waits for."""
+    return list(session.execute(select(Subscription.unit).where(Subscription.build == build)).scalars())
+
+
+def waiting_up_to(session: Session, most: int) -> int:
+    """How many units wait, counted no farther than ``most``."""
+    some = select(Unit.id).where(Unit.state == "waiting").limit(most).subquery()
+    return int(session.execute(select(func.count()).select_from(some)).scalar_one())
+
+
+def stragglers(session: Session, build: str, most: int) -> list[Unit]:
+    """The units that a build has waited for longest."""
+    mine = select(Subscription.unit).where(Subscription.build == build)
+    return list(
+        session.execute(
+            select(Unit)
+            .where(Unit.id.in_(mine), Unit.state.in_(("waiting", "leased")))
+            .order_by(Unit.waiting_since, Unit.id)
+            .limit(most)
+        ).scalars()
+    )
 
 
 def builds_of(session: Session, ids: Sequence[int]) -> set[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -14,14 +15,32 @@ from blendex.catalog.models import Worker
 FORGET_SECONDS = 24 * 3600.0
 
 
-def beat(session: Session, worker: str, seconds: float, values: dict[str, Any]) -> None:
-    """Tell that a worker is there, and how it is, for the next ``seconds``."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a worker tells with a claim: the memory it promised, and why it took nothing though there is work."""
+
+    taken: int
+    waiting: str | None
+
+
+def beat(session: Session, worker: str, seconds: float, values: dict[str, Any], *, ago: float = 0.0) -> None:
+    """Tell that a worker is there, and how it is, for the next ``seconds``; it asked for work ``ago`` seconds ago."""
     now = dialect.now(session)
-    told = values | {"seen_at": now, "seen_until": now + seconds}
+    told = values | {"seen_at": now, "seen_until": now + seconds, "polled_at": now - ago}
     session.execute(
         dialect.insert(session, Worker)
         .values(id=worker, started_at=now, **told)
         .on_conflict_do_update(index_elements=["id"], set_=told)
+    )
+
+
+def tell(session: Session, worker: str, told: Told) -> None:
+    """Tell between two heartbeats."""
+    session.execute(
+        update(Worker)
+        .where(Worker.id == worker)
+        .values(taken=told.taken, waiting=told.waiting)
+        .execution_options(synchronize_session=False)
     )
 
 

@@ -242,11 +242,16 @@ def worker(
     allow_root: Annotated[
         list[Path] | None, typer.Option(help="A folder in which sources may be read. May be repeated.")
     ] = None,
+    healthcheck: Annotated[
+        bool, typer.Option("--healthcheck", help="Only say whether the workers of this host consume; 1 when not.")
+    ] = False,
     root: RootDir = None,
 ) -> None:
     """Claim and do units of a shared catalog, woken through BLENDEX_BROKER_URL, until SIGTERM."""
-    from blendex.cli.worker import work
+    from blendex.cli.worker import healthy, work
 
+    if healthcheck:
+        raise typer.Exit(0 if healthy() else 1)
     work(root, allow_root or [], classes or [], slots, budget)
 
 

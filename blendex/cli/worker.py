@@ -53,3 +53,12 @@ def work(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def healthy() -> bool:
+    """Whether the workers of this host consume; says so of each."""
+    from workers import liveness
+
+    well, lines = liveness.check()
+    sys.stdout.write("\n".join(lines) + "\n")
+    return well

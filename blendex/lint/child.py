@@ -44,9 +44,9 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
     Args:
         arguments: text, file, nested (address → text), world; roots and stores (where sources may be read), mirrors (a
-            folder of ours, where indexes may be looked at); nodes and paths (limits); upstream; launcher ([name, text] or None),
-            facts and baseline (text or None); output (json, sarif or zip); known ([[kind, path, seen], …]), or None to
-            be told which sources there are. Texts are base64.
+            folder of ours, where indexes may be looked at); nodes and paths (limits); upstream; launcher ([name, text]
+            or None), facts and baseline (text or None); output (json, sarif or zip); known ([[kind, path, seen], …]),
+            or None to be told which sources there are. Texts are base64.
         report: unused; no source is read whole.
 
     Returns:

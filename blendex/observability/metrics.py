@@ -29,6 +29,13 @@ UNITS = Counter(
     ("work", "outcome"),
     registry=REGISTRY,
 )
+DEATHS = Counter(
+    "blendex_attempts_failed",
+    "Attempts that came to nothing, by cause, and by how: of memory limit, watchdog or kernel; of a signal its name; "
+    "of an error its code.",
+    ("work", "cause", "how"),
+    registry=REGISTRY,
+)
 UNIT_SECONDS = Histogram(
     "blendex_unit_seconds", "From claim to end of an attempt.", ("work",), buckets=SECONDS, registry=REGISTRY
 )
@@ -43,10 +50,12 @@ WAKES_RECEIVED = Counter("blendex_wakes_received", "Wake-ups that arrived here."
 DATABASE_AWAY = Counter(
     "blendex_database_away", "Transactions that the database did not answer or undid.", registry=REGISTRY
 )
+REFUSED = Counter("blendex_builds_refused", "New builds answered with 429: the service was full.", registry=REGISTRY)
 SLOTS = Gauge("blendex_slots", "Child processes that may work at one time.", registry=REGISTRY)
 SLOTS_BUSY = Gauge("blendex_slots_busy", "Units that this process holds a lease of.", registry=REGISTRY)
 MEMORY_BUDGET = Gauge("blendex_memory_budget_bytes", "Memory that children may have together.", registry=REGISTRY)
 MEMORY_TAKEN = Gauge("blendex_memory_taken_bytes", "Of the budget, promised to units that run.", registry=REGISTRY)
+MEMORY_USED = Gauge("blendex_memory_used_bytes", "Anonymous memory that all children have now.", registry=REGISTRY)
 
 Figures = Iterable[tuple[str, str, tuple[str, ...], dict[tuple[str, ...], float]]]
 

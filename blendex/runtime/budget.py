@@ -37,6 +37,43 @@ def _inactive_file(path: Path) -> int:
     return 0
 
 
+def _field(path: Path, name: str) -> int | None:
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name and value.isdigit():
+                return int(value)
+    return None
+
+
+def kernel_kills() -> int:
+    """How many processes the kernel has killed for want of memory: in this cgroup and below, else on this host.
+
+    Version 1 of cgroups counts in the group of the killed process alone, so there the host's count serves.
+    """
+    for path in (
+        Path("/sys/fs/cgroup") / _own_group("").lstrip("/") / "memory.events",
+        Path("/proc/vmstat"),
+    ):
+        if (found := _field(path, "oom_kill")) is not None:
+            return found
+    return 0
+
+
+def ledger_id(source: str) -> str:
+    """What everybody has who shares a limit with this process, and nobody else: the kernel's boot, the limit's place.
+
+    The path of a cgroup says nothing, since every container sees its own as ``/``; its inode does.
+    """
+    boot = "unknown"
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with contextlib.suppress(OSError):
+        found = Path(source).parent.stat()
+        return f"{boot}:{found.st_dev}:{found.st_ino}"
+    return f"{boot}:host"
+
+
 def _own_group(controller: str) -> str:
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():

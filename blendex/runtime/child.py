@@ -1,8 +1,8 @@
 """A child process: runs one named function after another, as told through its pipe.
 
-It ends when the pipe ends, when its parent dies, and, before the node has to kill somebody, when its memory
-passes the limit of the call in hand. Only functions ``run`` of the package named on the command line can be
-called: what arrives through the pipe is data.
+It ends when the pipe ends, also in the middle of a call, when its parent dies, and, before the node has to kill
+somebody, when its memory passes the limit of the call in hand. Only functions ``run`` of the package named on the
+command line can be called: what arrives through the pipe is data.
 """
 
 from __future__ import annotations
@@ -13,29 +13,38 @@ import importlib
 import os
 import re
 import resource
+import select
 import signal
 import sys
 import threading
-import time
 import traceback
 from typing import Any
 
-from blendex.errors import BlendexError
+from blendex.errors import BlendexError, passing
 from blendex.runtime import frames
 
-MEMORY_EXIT = 77
+# How a child says why it ended itself: its pages passed the limit, or an allocation was refused.
+WATCHDOG_EXIT, LIMIT_EXIT = 77, 78
 WATCH_SECONDS = 0.05
 PR_SET_PDEATHSIG = 1
-# Address space that Python, numpy and thread stacks reserve as data without touching it; RLIMIT_DATA counts
-# reservations, the watchdog counts pages. Measured: 5 threads of 8 MiB stacks and allocator arenas stay under.
-RESERVED_BYTES = 256 * 2**20
+# RLIMIT_DATA counts what is reserved, the limit of a call means pages. What is reserved and untouched when a call
+# begins is allowed on top, and this for the stacks and allocator arenas of threads that the call begins itself: a plan
+# has 8 threads of 1 MiB and 2 arenas. So an allocation that outruns the watchdog goes this far and no farther.
+RESERVED_BYTES = 32 * 2**20
+STACK_BYTES = 2**20
+
+
+def status_bytes(*names: str) -> tuple[int, ...]:
+    """Figures of ``/proc/self/status``, in bytes; 0 for one that is not there."""
+    with open("/proc/self/status", "rb") as status:
+        text = status.read()
+    found = (re.search(rb"\n%s:\s+(\d+) kB" % name.encode(), text) for name in names)
+    return tuple(int(match.group(1)) * 1024 if match else 0 for match in found)
 
 
 def anonymous_bytes() -> int:
     """Anonymous resident memory of this process: what cannot be dropped like page cache."""
-    with open("/proc/self/status", "rb") as status:
-        match = re.search(rb"RssAnon:\s+(\d+) kB", status.read())
-    return int(match.group(1)) * 1024 if match else 0
+    return status_bytes("RssAnon")[0]
 
 
 class _Child:
@@ -45,6 +54,8 @@ class _Child:
         self.outbox = outbox
         self.limit = 0
         self.peak = 0
+        self.sort = ""
+        self.peaks: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -54,31 +65,67 @@ class _Child:
                 data = data[os.write(self.outbox, data) :]
 
     def watch(self) -> None:
+        """Look at the memory and at the pipe, many times a second, whatever the call does."""
+        # Not counted as progress of the call.
+        self.send({"watchdog": threading.get_native_id()})
+        pipe = select.poll()
+        pipe.register(self.inbox, 0)  # whether its other end is there; what it holds is for the main thread
         while True:
-            used = anonymous_bytes()
-            self.peak = max(self.peak, used)
+            used = self.measure()
             if self.limit and used > self.limit:
-                os._exit(MEMORY_EXIT)
-            time.sleep(WATCH_SECONDS)
+                os._exit(WATCHDOG_EXIT)
+            if any(event & select.POLLHUP for _, event in pipe.poll(int(WATCH_SECONDS * 1000))):
+                os._exit(0)
+
+    def measure(self) -> int:
+        """What is used now, noted for the sort of thing in hand."""
+        used = anonymous_bytes()
+        self.peak = max(self.peak, used)
+        if sort := self.sort:
+            self.peaks[sort] = max(self.peaks.get(sort, 0), used)
+        return used
+
+    def report(self, data: dict[str, Any]) -> None:
+        """Pass on what the function reports; ``sort`` in it says under which word its memory is noted from now on."""
+        if (sort := data.get("sort")) is not None and sort != self.sort:
+            if self.sort:
+                self.measure()
+            self.sort = sort
+        self.send({"progress": data})
+
+    def limit_memory(self, limit: int) -> None:
+        """Let this process have ``limit`` bytes of anonymous memory, all in all."""
+        self.limit = limit
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if not limit:
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+            return
+        used, data = status_bytes("RssAnon", "VmData")
+        most = data + max(0, limit - used) + RESERVED_BYTES
+        if hard != resource.RLIM_INFINITY:
+            most = min(most, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
     def call(self, message: dict[str, Any]) -> None:
+        """Run one function and tell what came of it."""
         module, _, name = message["function"].partition(":")
         if not module.startswith(self.package + ".") or name != "run":
             raise ValueError(f"{message['function']} is not a function of {self.package}")
-        self.limit = int(message.get("memory", 0))
-        self.peak = anonymous_bytes()
-        if self.limit:
-            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-            resource.setrlimit(resource.RLIMIT_DATA, (self.limit + RESERVED_BYTES, hard))
         function = importlib.import_module(module).run
+        self.sort, self.peaks = "", {}
+        self.peak = anonymous_bytes()
+        self.limit_memory(int(message.get("memory", 0)))
         try:
-            result = function(message["arguments"], lambda data: self.send({"progress": data}))
+            result = function(message["arguments"], self.report)
         except MemoryError:
-            os._exit(MEMORY_EXIT)
+            os._exit(LIMIT_EXIT)
         except BlendexError as error:
             self.send({"error": error.as_dict()})
         except Exception as error:
             traceback.print_exc()
+            if isinstance(error, OSError) and (named := passing(error)) is not None:
+                self.send({"error": named.as_dict()})
+                return
             self.send(
                 {
                     "error": {
@@ -88,8 +135,9 @@ class _Child:
                 }
             )
         else:
-            self.peak = max(self.peak, anonymous_bytes())
-            self.send({"result": result, "peak": self.peak})
+            rest = self.measure()
+            self.limit_memory(0)
+            self.send({"result": result, "peak": self.peak, "peaks": self.peaks, "rest": rest})
 
 
 def main() -> None:
@@ -103,6 +151,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     outbox = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is log, not protocol
+    threading.stack_size(STACK_BYTES)
     child = _Child(package, 0, outbox)
     threading.Thread(target=child.watch, daemon=True).start()
     with contextlib.suppress(BrokenPipeError):

@@ -20,38 +20,65 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
-from blendex.runtime import frames
-from blendex.runtime.child import MEMORY_EXIT
+from blendex.runtime import activity, frames
+from blendex.runtime.budget import kernel_kills
+from blendex.runtime.child import LIMIT_EXIT, WATCHDOG_EXIT
 
 TICK_SECONDS = 0.25
 STDERR_TAIL = 4_000
 # A child that has done many calls is replaced: arenas fragment, and a fresh one costs 0.2 s.
 CALLS_PER_CHILD = 1_000
+# One that kept so much of what it once needed is replaced, too: at rest a child has 20 MB.
+GROWN_BYTES = 96 * 2**20
+# Stalled: no byte read or written, and the processor used for less than this share of the time.
+STALLED_SHARE = 0.01
+LOOK_SECONDS = 1.0
+# The supervisor looks several times a second: one that did not for so long was stopped.
+PAUSED_SECONDS = 3.0
 KEPT_VARIABLES = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a child shall do: ``function`` is ``module:run`` inside the runtime's package."""
+    """What a child shall do: ``function`` is ``module:run`` inside the runtime's package.
+
+    ``memory``: bytes it may have, all in all; 0: any number. ``seconds``: its deadline. ``stall``: it is ended when it
+    has not moved a byte for so many seconds, nor used the processor; 0: never.
+    """
 
     function: str
     arguments: dict[str, Any]
     memory: int = 0
     seconds: float = 3600.0
+    stall: float = 0.0
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How a call ended. ``cause``: done, error, memory, timeout, signal, cancelled, shutdown."""
+    """How a call ended.
+
+    ``cause``: done, error, memory, timeout, stall, signal, unstarted, cancelled, shutdown. ``how``: of memory, who
+    noticed: ``limit`` (an allocation was refused), ``watchdog`` or ``kernel``; of a signal, its name, or the exit code.
+    ``in_hand``: what the function had announced last, ``holding``: all that it said with it. ``peaks``: most memory by
+    sort of thing.
+    """
 
     ticket: int
     cause: str
+    how: str = ""
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     progress: list[dict[str, Any]] = field(default_factory=list)
-    in_hand: str | None = None
+    holding: dict[str, Any] = field(default_factory=dict)
     peak: int = 0
+    peaks: dict[str, int] = field(default_factory=dict)
     log: str = ""
+
+    @property
+    def in_hand(self) -> str | None:
+        """What the function had announced last."""
+        value: str | None = self.holding.get("in_hand")
+        return value
 
 
 class Runner(Protocol):
@@ -61,6 +88,8 @@ class Runner(Protocol):
     count: int
 
     def free(self) -> int: ...
+    def idle(self) -> int: ...
+    def used(self) -> int: ...
     def start(self, call: Call) -> int: ...
     def cancel(self, ticket: int, cause: str = "cancelled") -> None: ...
     def close(self) -> None: ...
@@ -71,9 +100,11 @@ class _Work:
     ticket: int
     call: Call
     progress: list[dict[str, Any]] = field(default_factory=list)
-    in_hand: str | None = None
+    holding: dict[str, Any] = field(default_factory=dict)
     kill_cause: str | None = None
     deadline: float = 0.0
+    moved: activity.Activity | None = None
+    moved_at: float = 0.0
 
 
 class _Process:
@@ -82,7 +113,9 @@ class _Process:
     def __init__(self, package: str) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- closed with the child
         environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # One thread, two arenas: a child's memory is what it holds, not what its libraries might.
+        environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        environment["MALLOC_ARENA_MAX"] = "2"
         self.popen = subprocess.Popen(
             [sys.executable, "-m", "blendex.runtime.child", package, str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -101,6 +134,7 @@ class _Process:
         self.unsent = memoryview(b"")
         self.work: _Work | None = None
         self.calls = 0
+        self.watchdog = 0
 
     def tail(self) -> str:
         """The end of what the child printed."""
@@ -141,6 +175,10 @@ class Slots:
         self._next_ticket = 1
         self._closing = False
         self._idle: list[_Process] = []
+        self._pids: set[int] = set()
+        self._kernel_kills = self._counted = kernel_kills()
+        self._looked = 0.0
+        self._enforced = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
@@ -151,6 +189,17 @@ class Slots:
         """Calls that could start now."""
         with self._lock:
             return self.count - len(self._active)
+
+    def idle(self) -> int:
+        """Children that have nothing to do, and hold what a child holds at rest."""
+        with self._lock:
+            return len(self._pids) - min(len(self._pids), len(self._active))
+
+    def used(self) -> int:
+        """Bytes of anonymous memory that all children have now."""
+        with self._lock:
+            pids = list(self._pids)
+        return sum(map(activity.anonymous_bytes, pids))
 
     def start(self, call: Call) -> int:
         """Begin a call; its ticket. The outcome comes through ``outcomes``, whatever happens."""
@@ -224,12 +273,15 @@ class Slots:
                 try:
                     process = _Process(self._package)
                 except OSError as error:  # no process, descriptor or disk to be had: the call is lost, not the slots
-                    self._finish(work, Outcome(work.ticket, "signal", log=f"No child could be started: {error}"))
+                    self._finish(work, Outcome(work.ticket, "unstarted", log=f"No child could be started: {error}"))
                     continue
                 processes.add(process)
+                with self._lock:
+                    self._pids.add(process.popen.pid)
                 self._selector.register(process.outbox, selectors.EVENT_READ, process)
             process.work = work
-            work.deadline = time.monotonic() + work.call.seconds
+            work.moved_at = time.monotonic()
+            work.deadline = work.moved_at + work.call.seconds
             message = {
                 "function": work.call.function,
                 "arguments": work.call.arguments,
@@ -260,13 +312,16 @@ class Slots:
                 self._message(process, message, processes)
 
     def _message(self, process: _Process, message: dict[str, Any], processes: set[_Process]) -> None:
+        if "watchdog" in message:
+            process.watchdog = message["watchdog"]
+            return
         work = process.work
         if work is None:
             return
         if "progress" in message:
             progress = message["progress"]
             if "in_hand" in progress:
-                work.in_hand = progress["in_hand"]
+                work.holding = progress
             else:
                 work.progress.append(progress)
             return
@@ -276,11 +331,12 @@ class Slots:
         outcome.result = message.get("result")
         outcome.error = message.get("error")
         outcome.peak = message.get("peak", 0)
+        outcome.peaks = message.get("peaks", {})
         if outcome.error is not None:
-            outcome.in_hand = work.in_hand
+            outcome.holding = work.holding
             outcome.log = process.tail()
         self._finish(work, outcome)
-        if process.calls >= CALLS_PER_CHILD or outcome.cause == "error":
+        if process.calls >= CALLS_PER_CHILD or outcome.cause == "error" or message["rest"] > GROWN_BYTES:
             self._retire(process, processes)
         else:
             self._idle.append(process)
@@ -290,31 +346,69 @@ class Slots:
         processes.discard(process)
         if process in self._idle:
             self._idle.remove(process)
-        return process.end()
+        code = process.end()
+        with self._lock:
+            self._pids.discard(process.popen.pid)
+        return code
 
     def _died(self, process: _Process, processes: set[_Process]) -> None:
         log = process.tail()
         code = self._retire(process, processes)
         if (work := process.work) is None:
             return
+        how = ""
         if work.kill_cause:
             cause = work.kill_cause
-        elif code == MEMORY_EXIT:
-            cause = "memory"
+        elif code in (WATCHDOG_EXIT, LIMIT_EXIT):
+            cause, how = "memory", "watchdog" if code == WATCHDOG_EXIT else "limit"
+        elif code == -signal.SIGKILL and kernel_kills() > self._kernel_kills:
+            cause, how = "memory", "kernel"
         else:
-            cause = "signal"
-            log = log or f"The child ended with {signal.Signals(-code).name if code < 0 else f'code {code}'}."
-        self._finish(work, Outcome(work.ticket, cause, progress=work.progress, in_hand=work.in_hand, log=log))
+            cause, how = "signal", signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            log = log or f"The child ended with {how}."
+        self._kernel_kills = self._counted = kernel_kills()
+        self._finish(work, Outcome(work.ticket, cause, how, progress=work.progress, holding=work.holding, log=log))
 
     def _enforce(self, processes: set[_Process]) -> None:
         now = time.monotonic()
+        if now - self._enforced > PAUSED_SECONDS:
+            # We were stopped, as with a paused machine, and so were the children: that time is nobody's.
+            for process in processes:
+                if process.work is not None:
+                    process.work.deadline += now - self._enforced
+                    process.work.moved_at += now - self._enforced
+        self._enforced = now
+        look = now - self._looked >= LOOK_SECONDS
+        if look:
+            self._looked = now
+            self._kernel_kills = self._settled_kills()
         for process in processes:
             if (work := process.work) is None:
                 continue
             if not work.kill_cause and now > work.deadline:
                 work.kill_cause = "timeout"
+            if not work.kill_cause and look and work.call.stall and self._stalled(process, work, now):
+                work.kill_cause = "stall"
             if work.kill_cause:
                 process.popen.kill()
+
+    def _settled_kills(self) -> int:
+        """The kernel's count of a second ago: a kill that we have not heard of yet still shows against it."""
+        self._counted, settled = kernel_kills(), self._counted
+        return max(settled, self._kernel_kills)
+
+    def _stalled(self, process: _Process, work: _Work, now: float) -> bool:
+        found = activity.of(process.popen.pid, process.watchdog)
+        if work.moved is None or found.bytes != work.moved.bytes:
+            work.moved, work.moved_at = found, now
+            return False
+        seconds = now - work.moved_at
+        if seconds < work.call.stall:
+            return False
+        if found.seconds - work.moved.seconds > STALLED_SHARE * seconds:
+            work.moved, work.moved_at = found, now
+            return False
+        return True
 
     def _finish(self, work: _Work, outcome: Outcome) -> None:
         with self._lock:

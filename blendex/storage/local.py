@@ -13,7 +13,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from blendex.errors import BlendexError, Code
+from blendex.errors import BlendexError, Code, passing
 from blendex.storage.interface import Figures, Stat
 
 STAT_BATCH = 64
@@ -41,6 +41,8 @@ def _failure(address: str, error: OSError) -> BlendexError:
             file=address,
             next_step="Check the path, the base folder and the view of the submission.",
         )
+    if (away := passing(error, address)) is not None:
+        return away
     name = errno.errorcode.get(error.errno or 0, "EIO")
     return BlendexError(
         Code.SOURCE_UNREADABLE,

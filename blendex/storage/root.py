@@ -8,27 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from blendex.errors import BlendexError, Code
+from blendex.errors import BlendexError, Code, passing
 
 # Names under builds/, mirrors/ and names/ come from these alphabets only, so none can leave its folder.
 HEX = frozenset("0123456789abcdef")
-
-
-def _no_space(error: OSError, path: str) -> BlendexError | OSError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return BlendexError(
-            Code.NO_SPACE,
-            f"the disk is full ({os.strerror(error.errno)}).",
-            file=path,
-            next_step="Free space or inodes under the root, then retry; what was built so far is kept.",
-        )
-    return error
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
@@ -38,7 +26,7 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
         try:
             view = view[os.write(descriptor, view) :]
         except OSError as error:
-            raise _no_space(error, f"descriptor {descriptor}") from error
+            raise passing(error) or error from error
 
 
 def create(path: str, data: bytes, mode: int = 0o644) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from blake3 import blake3
 
-from blendex.errors import BlendexError, Code
+from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats import sgroute
 from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build
@@ -144,7 +144,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                 }
             )
         except BlendexError as error:
-            if error.code is Code.NO_SPACE:
+            if error.code in PASSING:
                 raise
             error.file = error.file or spec["path"]
             failures.append(

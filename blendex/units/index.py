@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from blendex.errors import BlendexError, Code
+from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build, recipe
 from blendex.storage.driver import identity
@@ -22,17 +22,36 @@ from blendex.storage.patience import DamagedError
 from blendex.storage.profiles import is_object
 from blendex.storage.root import Root
 from blendex.storage.stores import Stores, open_stores
+from blendex.units.sorts import sort_of
 
 
 def _index_one(
-    source: Opened, now_ns: int, writer: BundleWriter, kind: str, path: str, address: str, compat: str, learn: bool
+    source: Opened,
+    now_ns: int,
+    writer: BundleWriter,
+    kind: str,
+    path: str,
+    address: str,
+    compat: str,
+    learn: bool,
+    tell: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """Read one source into the bundle; its directory entry. ``learn``: and what its records are called.
+
+    ``tell`` gets what was opened: should this be the death of us, the parent knows of what, and under which token.
 
     Raises:
         BlendexError: the source is bad, or changed while it was read; the bundle holds nothing of it.
     """
     with source:
+        tell(
+            {
+                "in_hand": path,
+                "sort": sort_of(kind, address, source.size),
+                "token": source.stat.token,
+                "racy": source.stat.racy(now_ns),
+            }
+        )
         if KINDS[kind].bound and is_object(address) and identity(source.stat.token) is None:
             raise BlendexError(
                 Code.SOURCE_UNREADABLE,
@@ -78,18 +97,18 @@ def _whole(kind: str) -> bool:
 
 def _index(
     storage: Stores, source: Opened | BlendexError, now_ns: int, writer: BundleWriter,
-    kind: str, path: str, address: str, compat: str, learn: bool,
+    kind: str, path: str, address: str, compat: str, learn: bool, tell: Callable[[dict[str, Any]], None],
 ) -> None:  # fmt: skip
     """Read one source; an object that is another one by the time it is read, or damaged, is begun anew, once."""
     try:
         if isinstance(source, BlendexError):
             raise source
-        _index_one(source, now_ns, writer, kind, path, address, compat, learn)
+        _index_one(source, now_ns, writer, kind, path, address, compat, learn, tell)
     except BlendexError as error:
         if not is_object(address) or not (error.code is Code.SOURCE_CHANGED or isinstance(error, DamagedError)):
             raise
         again = storage.open(address, whole=_whole(kind))
-        _index_one(again, storage.now_ns(), writer, kind, path, address, compat, learn)
+        _index_one(again, storage.now_ns(), writer, kind, path, address, compat, learn, tell)
 
 
 def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
@@ -98,30 +117,45 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     Args:
         arguments: root, roots, stores (endpoint profiles), attempt (names private files), compat,
             sources ([[kind, path, address, learn], …]).
-        report: gets {"in_hand": path} before each source, so that a death names its cause.
+        report: gets {"in_hand": path} before each source, and again with its sort and token once it is open, so that
+            a death names its cause.
 
     Returns:
         object (name, or None when no source was good), size, entries (as in the bundle's directory), failures
-        ([{kind, path, address, error}, …]), figures of the storage, notes
-        for people, paces (what was measured of endpoints).
+        ([{kind, path, address, error, token, racy}, …]), figures of the storage, notes for people, paces (what was
+        measured of endpoints).
     """
     root = Root(arguments["root"])
     storage = open_stores(arguments, root.path)
     writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
     failures = []
+    holding: dict[str, Any] = {}
+
+    def tell(data: dict[str, Any]) -> None:
+        holding.clear()
+        holding.update(data)
+        report(data)
+
     try:
         opened = storage.open_many((address, _whole(kind)) for kind, _, address, *_ in arguments["sources"])
         for kind, path, address, *learn in arguments["sources"]:
-            report({"in_hand": path})
+            tell({"in_hand": path})
             now_ns = storage.now_ns()
             source = next(opened)
             try:
-                _index(storage, source, now_ns, writer, kind, path, address, arguments["compat"], any(learn))
+                _index(storage, source, now_ns, writer, kind, path, address, arguments["compat"], any(learn), tell)
             except BlendexError as error:
-                if error.code in (Code.NO_SPACE, Code.STORE_UNREACHABLE):
+                if error.code in PASSING:
                     raise  # the disk or the store is away, for all sources: the unit is tried again
                 error.file = path
-                failures.append({"kind": kind, "path": path, "address": address, "error": error.as_dict()})
+                # One that changed meanwhile has no token that its failure could be kept under.
+                kept = holding if error.code is not Code.SOURCE_CHANGED else {}
+                failures.append(
+                    {
+                        "kind": kind, "path": path, "address": address, "error": error.as_dict(),
+                        "token": kept.get("token", ""), "racy": kept.get("racy", True),
+                    }
+                )  # fmt: skip
         entries = writer.entries
         name, size = None, 0
         if entries:

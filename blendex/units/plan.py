@@ -12,7 +12,7 @@ from blendex.blend.discover import Derivation, Discovery, Leaf, Pointer, Problem
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.load import Limits
 from blendex.blend.world import World
-from blendex.errors import BlendexError, Code
+from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats.kinds import KINDS
 from blendex.storage.interface import Stat, Storage
 from blendex.storage.stores import open_stores
@@ -80,9 +80,10 @@ def _stat_all(
             continue
         address, answer = next(answers)
         if isinstance(answer, BlendexError):
+            if answer.code in PASSING:
+                # No verdict on this source, and one problem for all: the plan is made when the store is there again.
+                raise answer
             answer.file = source.path
-            if answer.code is Code.STORE_UNREACHABLE:
-                raise answer  # a store that is away is one problem, not one for each of its objects
         yield source, address, answer
 
 

@@ -164,7 +164,7 @@ def test_a_lost_lease_is_not_published(open_site: OpenSite, data: Path) -> None:
         assert row.opened == 6
 
 
-@pytest.mark.parametrize("cause", ["memory", "signal", "timeout"])
+@pytest.mark.parametrize("cause", ["memory", "signal", "timeout", "stall"])
 def test_a_death_is_pinned_to_the_source_in_hand(
     open_site: OpenSite, data: Path, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_death_is_pinned_to_the_source_in_hand(
                 return super().start(call)
             tries.append((len(names), call.memory))
             self.calls.append(call)
-            self.outcomes.put(Outcome(len(self.calls), cause, in_hand=poison))
+            self.outcomes.put(Outcome(len(self.calls), cause, holding={"in_hand": poison}))
             return len(self.calls)
 
     site = open_site()
@@ -192,10 +192,10 @@ def test_a_death_is_pinned_to_the_source_in_hand(
     assert result["state"] == "failed"
     assert [item["path"] for item in result["problems"]] == [poison]
     assert result["problems"][0]["code"] == {
-        "memory": "out_of_memory", "signal": "child_died", "timeout": "timeout",
+        "memory": "out_of_memory", "signal": "child_died", "timeout": "timeout", "stall": "stalled",
     }[cause]  # fmt: skip
     assert len(tries) == 2  # once in company, once alone and larger
-    assert tries[1] == (1, tries[0][1] * 2)
+    assert tries[1] == (1, tries[0][1] * (2 if cause == "memory" else 1))
     assert result["opened"] == 5  # the others were read, once
 
 

@@ -45,6 +45,8 @@ def test_down_one_and_up_again_keeps_what_was_there(engine: Engine) -> None:
     migrate.downgrade(engine, "-1")
     assert "endpoints" not in inspect(engine).get_table_names()
     migrate.downgrade(engine, "-1")
+    assert "lanes" not in inspect(engine).get_table_names()
+    migrate.downgrade(engine, "-1")
     assert "packs" not in inspect(engine).get_table_names()
     with engine.begin() as connection:
         assert connection.execute(text("SELECT work, turn FROM units")).one() == ("index", 7)

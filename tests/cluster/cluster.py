@@ -44,14 +44,17 @@ class Process:
 
     def __init__(self, arguments: list[str], environment: dict[str, str], bug: str | None = None) -> None:
         self.log = tempfile.NamedTemporaryFile(suffix=".log", delete=False)  # noqa: SIM115
-        code = "from blendex.cli import main; main()"
-        if bug is not None:
-            code = f"from tests.cluster.bugs import plant; plant({bug!r}); {code}"
+        self.bug = bug
         self.popen = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
+            [sys.executable, "-c", self.code(), *arguments],
             env=os.environ | environment, stdout=subprocess.PIPE, stderr=self.log, text=True, start_new_session=True,
             cwd=HERE.parent.parent,
         )  # fmt: skip
+
+    def code(self) -> str:
+        """What the process runs, as Python."""
+        code = "from blendex.cli import main; main()"
+        return code if self.bug is None else f"from tests.cluster.bugs import plant; plant({self.bug!r}); {code}"
 
     @property
     def pid(self) -> int:

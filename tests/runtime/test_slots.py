@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from blendex.runtime import budget, frames
 from blendex.runtime.slots import Call, Slots
 
 
@@ -78,17 +80,108 @@ def test_a_child_dies_of_its_memory_before_the_machine_does_and_names_its_source
     slots.start(call("eats", memory=200 * 2**20, how=how))
     outcome = slots.outcomes.get(timeout=60)
     assert (outcome.cause, outcome.in_hand) == ("memory", "the big one")
+    assert outcome.how in ("limit", "watchdog")
+
+
+def test_an_allocation_that_outruns_the_watchdog_is_refused(slots: Slots) -> None:
+    slots.start(call("eats", memory=200 * 2**20, how="at once"))
+    outcome = slots.outcomes.get(timeout=60)
+    assert (outcome.cause, outcome.how, outcome.in_hand) == ("memory", "limit", "the big one")
+
+
+def test_what_the_kernel_kills_is_told_from_what_somebody_kills(slots: Slots, tmp_path: Path) -> None:
+    """A memory cgroup for one child, smaller than its own limit: the kernel is first."""
+    top = Path("/sys/fs/cgroup/memory") / budget._own_group("memory").lstrip("/")
+    group = top / f"blendex-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(120 * 2**20))
+    except OSError:
+        pytest.skip("no memory cgroup can be made here")
+    slots.start(call("echo"))
+    slots.outcomes.get(timeout=30)
+    (child,) = children()
+    try:
+        (group / "cgroup.procs").write_text(str(child.pid))
+        slots.start(call("eats", memory=0, how="python"))
+        outcome = slots.outcomes.get(timeout=60)
+    finally:
+        group.rmdir()
+    assert (outcome.cause, outcome.how, outcome.in_hand) == ("memory", "kernel", "the big one")
+
+
+def test_a_call_that_neither_reads_nor_works_has_stalled(slots: Slots) -> None:
+    asleep = slots.start(Call("tests.runtime.functions.sleeps:run", {"seconds_asleep": 60}, stall=2))
+    busy = slots.start(Call("tests.runtime.functions.works:run", {"seconds": 5}, stall=2))
+    ended = {outcome.ticket: outcome for outcome in (slots.outcomes.get(timeout=60) for _ in range(2))}
+    assert (ended[asleep].cause, ended[asleep].in_hand) == ("stall", "asleep")
+    assert ended[busy].cause == "done"
+
+
+def test_a_child_that_grew_is_replaced(slots: Slots) -> None:
+    slots.start(call("keeps", bytes=150 * 2**20))
+    first = slots.outcomes.get(timeout=60).result
+    slots.start(call("echo"))
+    second = slots.outcomes.get(timeout=60).result
+    assert first is not None
+    assert second is not None
+    assert first["pid"] != second["pid"]
+
+
+def test_most_memory_is_told_by_sort(slots: Slots) -> None:
+    slots.start(call("keeps", bytes=64 * 2**20))
+    outcome = slots.outcomes.get(timeout=60)
+    assert set(outcome.peaks) == {"small", "large"}
+    assert outcome.peaks["large"] - outcome.peaks["small"] > 60 * 2**20
+    assert outcome.peak >= outcome.peaks["large"]
+
+
+def test_a_child_at_rest_is_small(slots: Slots, tmp_path: Path) -> None:
+    """What it has for itself after a unit of the product: pages of libraries are shared by all children."""
+    made = Slots(1, "blendex.units")
+    (tmp_path / "staging").mkdir()
+    unit = {"root": str(tmp_path), "roots": ["/"], "attempt": "a.1-1", "compat": "", "sources": []}
+    try:
+        made.start(Call("blendex.units.index:run", unit))
+        assert made.outcomes.get(timeout=60).cause == "done"
+        (child,) = [item for item in psutil.Process().children() if "blendex.units" in item.cmdline()]
+        print(child.memory_full_info())
+        assert child.memory_full_info().uss < 30 * 2**20
+        assert {int(name) for name in os.listdir(f"/proc/{child.pid}/fd")} <= {0, 1, 2, 3}
+        assert made.used() < 30 * 2**20
+        assert made.idle() == 1
+    finally:
+        made.close()
+
+
+def test_the_end_of_its_pipe_ends_a_child_in_mid_call() -> None:
+    parent = os.getpid()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "blendex.runtime.child", "tests.runtime.functions", str(parent)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert child.stdin is not None
+    assert child.stdout is not None
+    message = {"function": "tests.runtime.functions.sleeps:run", "arguments": {"seconds_asleep": 60}}
+    child.stdin.write(frames.encode(message))
+    child.stdin.flush()
+    while "progress" not in (frames.read(child.stdout.fileno()) or {}):
+        pass
+    child.stdin.close()
+    assert child.wait(timeout=20) == 0
+    child.stdout.close()
 
 
 def test_a_killed_child_costs_its_own_call_only(slots: Slots) -> None:
-    slots.start(call("sleeps", seconds_asleep=30))
+    asleep = slots.start(call("sleeps", seconds_asleep=30))
     slots.start(call("echo"))
     assert slots.outcomes.get(timeout=30).cause == "done"
-
+    while not slots._active[asleep].holding:
+        time.sleep(0.01)
     for process in children():
         process.send_signal(signal.SIGKILL)
     outcome = slots.outcomes.get(timeout=30)
-    assert (outcome.cause, outcome.in_hand) == ("signal", "asleep")
+    assert (outcome.cause, outcome.how, outcome.in_hand) == ("signal", "SIGKILL", "asleep")
     assert "SIGKILL" in outcome.log
     slots.start(call("echo"))
     assert slots.outcomes.get(timeout=30).cause == "done"
@@ -167,7 +260,7 @@ def test_a_child_that_cannot_be_started_costs_its_call_only(slots: Slots, monkey
     monkeypatch.setattr(module, "_Process", fails)
     slots.start(call("echo"))
     outcome = slots.outcomes.get(timeout=30)
-    assert (outcome.cause, "temporarily unavailable" in outcome.log) == ("signal", True)
+    assert (outcome.cause, "temporarily unavailable" in outcome.log) == ("unstarted", True)
     monkeypatch.setattr(module, "_Process", real)
     slots.start(call("echo"))
     assert slots.outcomes.get(timeout=30).cause == "done"

@@ -25,6 +25,15 @@ def test_workers(service: Service) -> None:
     assert found[0]["classes"] == ["plan", "index", "pack", "publish"]
     assert found[0]["slots"] == 2
     assert found[0]["budget_bytes"] > 0
+    assert found[0]["waiting"] is None
+    assert found[0]["polled_at"] > 0
+
+
+def test_what_was_predicted_and_seen(service: Service, ready: dict[str, Any]) -> None:
+    seen = service.http.get("/v1/workers").json()["observations"]
+    assert {item["sort"].split(":")[0] for item in seen} >= {"jsonl", "nemo_tar"}
+    assert all(0 < item["last_bytes"] <= item["predicted_bytes"] for item in seen)
+    assert service.http.get(f"/v1/builds/{ready['id']}").json()["attempts_failed"] == []
 
 
 def families(service: Service) -> dict[str, Any]:

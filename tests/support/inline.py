@@ -21,6 +21,12 @@ class InlineRunner:
     def free(self) -> int:
         return 1 if self.outcomes.empty() else 0
 
+    def idle(self) -> int:
+        return 0
+
+    def used(self) -> int:
+        return 0
+
     def start(self, call: Call) -> int:
         self.calls.append(call)
         ticket = len(self.calls)

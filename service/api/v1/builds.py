@@ -78,6 +78,7 @@ async def read_body(request: Request, house: House, options: Options) -> Submiss
     responses={
         200: {"model": schemas.Build, "description": "Ended (after wait=), or the preview of dry_run=1."},
         202: {"model": schemas.Build, "description": "Under way; the same blend again is the same build."},
+        429: schemas.FULL,
         503: schemas.PATH_ANSWERS[503],
     },
     openapi_extra=schemas.SUBMISSION,
@@ -106,7 +107,7 @@ async def post(
             refused = linting.refusal(await run_in_threadpool(linting.check_blend, house.site, submission))
             if refused is not None:
                 return answers.reply(request, refused[0], extra={"findings": refused[1]})
-        build, _ = await run_in_threadpool(submit.submit, house.site, submission)
+        build, _ = await run_in_threadpool(submit.submit, house.site, submission, bounded=True)
     except BlendexError as error:
         raise hint(error, request, await request.body()) from None
     house.wake()

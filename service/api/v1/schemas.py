@@ -145,12 +145,17 @@ class Worker(BaseModel):
     classes: list[str]
     slots: int
     busy: int
+    budget_bytes: int = Field(description="Of the limit that its children share with those of other workers.")
+    predicted_bytes: int = Field(description="Promised to what runs here.")
+    used_bytes: int = Field(description="What its children have.")
+    waiting: str | None = Field(description="Why it takes nothing though there is work.")
 
 
 class Workers(BaseModel):
     """All of them."""
 
     workers: list[Worker]
+    observations: list[dict[str, Any]] = Field(description="Memory predicted and seen, by sort of source.")
 
 
 TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}}
@@ -161,6 +166,7 @@ def _problem(description: str, *, text: bool = True) -> dict[str, Any]:
     return {"description": description, "content": shape | (TEXT if text else {})}
 
 
+FULL = _problem("The service is full; Retry-After says when to ask again.")
 #: what an address that answers "where is it?" may say
 PATH_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {

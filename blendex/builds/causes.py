@@ -1,0 +1,41 @@
+"""What an attempt that came to nothing counts for."""
+
+from __future__ import annotations
+
+from sqlalchemy.orm import Session
+
+from blendex.catalog import states
+from blendex.catalog.models import Unit
+from blendex.errors import PASSING, Code
+from blendex.runtime.slots import Outcome
+
+# While a store is away: pauses that double up to a minute, 5 minutes in all. Then what needs it is named, and nothing
+# is held against it: whoever needs it next tries again.
+AWAY_FIRST, AWAY_MOST, MOST_DELAYS = 2.0, 60.0, 9
+
+
+# A disk may be full, and descriptors scarce, for as long as it takes.
+STORES = (Code.STORAGE_AWAY, Code.STORE_UNREACHABLE, Code.STORE_BUSY)
+
+
+def is_passing(outcome: Outcome) -> bool:
+    """Whether an attempt met something that passes by itself and is nobody's fault."""
+    return outcome.cause == "unstarted" or (outcome.error is not None and outcome.error["code"] in PASSING)
+
+
+def pause_of(unit: Unit) -> float:
+    """Seconds to leave a unit alone: twice as long each time, a minute at most."""
+    return min(AWAY_MOST, AWAY_FIRST * float(1 << min(unit.delays, 10)))
+
+
+def again(session: Session, unit: Unit, outcome: Outcome, most: int, *, errors_too: bool = False) -> bool | None:
+    """Hand a plan, pack or publish unit back when it shall be tried again: whether it was; None when it shall not.
+
+    What passes by itself is waited for, minutes for a store, for ever for a disk; it counts nothing. A death counts,
+    and so does an error where ``errors_too``, up to ``most``.
+    """
+    if is_passing(outcome) and (unit.delays < MOST_DELAYS or (outcome.error or {}).get("code") == "no_space"):
+        return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause_of(unit))
+    if (outcome.error is None or errors_too) and outcome.cause != "lost lease" and unit.attempts + 1 < most:
+        return states.hand_back(session, unit.id, unit.fence, count=True)
+    return None

@@ -1,0 +1,57 @@
+"""Attempts that came to nothing, and why: kept for a week, for whoever wants to know what happened to a build."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.orm import Session
+
+from blendex.catalog import dialect
+from blendex.catalog.models import Death, Unit
+
+KEEP_SECONDS = 7 * 24 * 3600.0
+MOST = 100
+
+
+def record(
+    session: Session, unit: Unit, worker: str, cause: str, *, how: str = "", in_hand: str | None = None, memory: int = 0
+) -> None:
+    """Keep how an attempt ended."""
+    session.execute(
+        dialect.table(Death)
+        .insert()
+        .values(
+            at=dialect.now(session), work=unit.work, build=unit.build, unit=unit.id, attempt=unit.fence, cause=cause,
+            how=how[:64], in_hand=in_hand, memory=memory or unit.memory, worker=worker,
+        )
+    )  # fmt: skip
+
+
+def lost(session: Session, ids: list[int]) -> None:
+    """Keep that the leases of these units ran out."""
+    for unit in session.execute(select(Unit).where(dialect.one_of(session, Unit.id, ids))).scalars():
+        record(session, unit, "", "lost_lease")
+
+
+def of_build(session: Session, build: str) -> list[dict[str, Any]]:
+    """The last ones of a build, the newest first."""
+    rows = session.execute(select(Death).where(Death.build == build).order_by(Death.id.desc()).limit(MOST)).scalars()
+    return [
+        {
+            "at": round(row.at, 3), "work": row.work, "unit": row.unit, "attempt": row.attempt, "cause": row.cause,
+            "how": row.how or None, "in_hand": row.in_hand, "memory_bytes": row.memory, "worker": row.worker or None,
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+def has_old(session: Session) -> bool:
+    """Whether there are any that nobody asks for any more."""
+    old = select(Death.id).where(Death.at < dialect.now(session) - KEEP_SECONDS).limit(1)
+    return session.execute(old).scalar_one_or_none() is not None
+
+
+def forget(session: Session) -> None:
+    """Remove those."""
+    session.execute(delete(Death).where(Death.at < dialect.now(session) - KEEP_SECONDS))

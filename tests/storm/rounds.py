@@ -1,0 +1,71 @@
+"""A round: builds, a storm over them, and every check."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.storm import checks
+from tests.storm.corpus import POISONS, make
+from tests.storm.plant import CHILDREN
+from tests.storm.storm import BUDGET_MB, MIB, SETTINGS, Storm, calm, reads
+from tests.support.corpus import corpus, wait_until_calm
+
+
+def one(
+    folder: Path, seed: int, *, shards: int, variants: int, each: int, seconds: float, bug: str | None = None
+) -> Storm:
+    """Build a blend with poisons and some variants of it in a storm; ``ViolationError`` if anything is wrong after.
+
+    Args:
+        folder: empty.
+        seed: of all that happens.
+        shards: of the bulk: each is a manifest and a tar.
+        variants: builds beside the first one, each of the same sources and a few of its own.
+        each: kills wanted in every place.
+        seconds: for how long it may blow.
+        bug: a mistake that is planted into every worker.
+    """
+    data = folder / "data"
+    blend = make(data, shards, heavy=12, poisons=True)
+    blends = [blend] + [blend + corpus(data, shards=2, name=f"own{number}") for number in range(variants)]
+    wait_until_calm()
+    expected = [calm(folder, text, data) for text in blends]
+    work, _ = reads(folder / "calm-journal")
+    storm = Storm(folder, seed, bug=bug)
+    try:
+        storm.start()
+        began = time.monotonic()
+        ids = [storm.post(text, data) for text in blends]
+        storm.blow(ids, each=each, most=seconds)
+        ended = [storm.ended(build, 240) for build in ids]
+        storm.seconds = time.monotonic() - began
+        root = storm.cluster.root
+        for build, wanted in zip(ended, expected, strict=True):
+            checks.build_as_calm(root, build, wanted)
+            checks.poisons_named(build["excluded"], POISONS)
+        checks.whole(root, {str(build["mirror"]) for build in ended})
+        checks.at_rest(storm.cluster.site, root)
+        checks.budget_kept(storm.most_used, BUDGET_MB * MIB)
+        killed = sum(storm.events.values()) * int(SETTINGS["slots"]) * int(SETTINGS["unit_sources"])
+        checks.work_bounded(reads(storm.journal)[0], work, killed)
+        assert not storm.broken, storm.broken
+    finally:
+        storm.close()
+    checks.no_child_left(CHILDREN)
+    return storm
+
+
+def table(storms: list[Storm]) -> str:
+    """Kills by place and all that happened, over some storms."""
+    kills = sum((storm.kills for storm in storms), start=type(storms[0].kills)())
+    events = sum((storm.events for storm in storms), start=type(storms[0].events)())
+    lines = ["kills on a leased unit, by what the unit was"]
+    lines += [f"{count:6} {place}" for place, count in sorted(kills.items())]
+    lines += [f"{sum(kills.values()):6} in all", "what else happened"]
+    lines += [f"{count:6} {what}" for what, count in sorted(events.items())]
+    most = max(storm.most_used for storm in storms)
+    lines.append(
+        f"{most / MIB:6.0f} MiB at most in {sum(storm.samples for storm in storms)} samples, budget {BUDGET_MB} MiB"
+    )
+    return "\n".join(lines)
