@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from blendex.builds.site import Site
 from blendex.builds.submit import identity, load_submission, queue_plan
-from blendex.catalog import builds, states, units
+from blendex.catalog import blobs, builds, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 
@@ -48,11 +50,17 @@ def cancel(site: Site, build: str) -> None:
         units.unsubscribe(session, build)
 
 
-def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None:
+def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source: str | None = None) -> None:
     try:
         with site.work.write() as session:
             row = _get(session, build)
             gathered = load_submission(session, row)
+            if source is not None and not any(item.get("path") == source for item in _problems(session, row)):
+                raise BlendexError(
+                    Code.BAD_REQUEST,
+                    f"{source[:200]} is no source that failed in build {build}.",
+                    next_step=f"See the problems of the build: GET /v1/builds/{build}/problems.",
+                )
             wanted = row.options | options
             if not states.move_build(
                 session,
@@ -61,6 +69,7 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None
                 row.fence,
                 error=None,
                 problems=None,
+                again=None if source is None else [source],
                 replans=0,
                 options=wanted,
                 # Another result is another request: nobody who posts the plain blend may join this one.
@@ -77,13 +86,23 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None
         ) from error
 
 
-def retry(site: Site, build: str) -> None:
+def _problems(session: Session, build: Build) -> list[dict[str, Any]]:
+    problems: list[dict[str, Any]] = blobs.get_json(session, build.problems) if build.problems else []
+    return problems
+
+
+def retry(site: Site, build: str, source: str | None = None) -> None:
     """Do a failed or cancelled build again; what was done is found, not done twice.
 
+    Args:
+        site: root and catalog.
+        build: the build.
+        source: the path of one source that failed: of those that could not be indexed only this one is read again.
+
     Raises:
-        BlendexError: not_found, wrong_state.
+        BlendexError: not_found, wrong_state, bad_request when the source is none of those that failed.
     """
-    _requeue(site, build, "retried", {})
+    _requeue(site, build, "retried", {}, source)
 
 
 def accept(site: Site, build: str, *, who: str, why: str) -> None:

@@ -210,10 +210,30 @@ def _packs(session: Session, build: Build, judged: Judged) -> Packs:
     return made
 
 
-def _job_lines(session: Session, judged: Judged, keys: KeyMaker, inside: dict[int, str]) -> Iterator[bytes]:
+class _Amounts:
+    """Records and bytes of every source of a build, to be summed up for its datasets."""
+
+    def __init__(self, rows: int) -> None:
+        self.records = array("q", bytes(8 * rows))
+        self.bytes = array("q", bytes(8 * rows))
+
+    def of_datasets(self, plan: dict[str, Any]) -> list[list[int]]:
+        """[records, bytes] of each dataset, in their order."""
+        found = []
+        for dataset in plan["datasets"]:
+            numbers = {number for leaf in dataset["leaves"] for number in _numbers(leaf)}
+            records = sum(self.records[number] for number in numbers)
+            found.append([records, sum(self.bytes[number] for number in numbers)])
+        return found
+
+
+def _job_lines(
+    session: Session, judged: Judged, keys: KeyMaker, inside: dict[int, str], amounts: _Amounts
+) -> Iterator[bytes]:
     for number, known in known_rows(session, judged.places, judged.rows, sorted(judged.kept)):
         kind, path = judged.rows[number]
         assert known is not None  # one transaction judges and writes
+        amounts.records[number], amounts.bytes[number] = known.records, known.size
         name = judged.places.recipe(kind, path)
         content = content_hash(kind, path, known)
         keys.add(kind, path, name, known.strength, content)
@@ -317,8 +337,9 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             return []
         layouts = {str(pack.layout_hash) for pack in made.files.values()}
         keys = KeyMaker()
+        amounts = _Amounts(len(judged.rows))
         with open(_job_path(site, unit), "xb") as file:
-            file.writelines(_job_lines(session, judged, keys, made.inside))
+            file.writelines(_job_lines(session, judged, keys, made.inside, amounts))
         checked_at = round(states.now(session), 3)
     arguments = submission | {
         "root": site.root.path,
@@ -355,6 +376,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             "sources": len(judged.kept),
             "excluded": excluded,
             "packs": made.datasets,
+            "amounts": amounts.of_datasets(judged.plan),
         },
     }
     return Call("blendex.units.stage:run", arguments, unit.memory, site.settings.unit_seconds)
@@ -430,6 +452,7 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
             error=None,
         ):
             return True
+        builds.set_amounts(session, build.id, build_json.get("amounts", ()))
         # Read after the move: a submission that joined this build while it ran may have brought a name.
         build = builds.get(session, unit.build)
         assert build is not None

@@ -150,6 +150,14 @@ def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElemen
     return cast("ColumnElement[bool]", column == any_(literal(list(values), postgresql.ARRAY(kind))))
 
 
+def begins(session: Session, column: Any, text: str) -> ColumnElement[bool]:
+    """``column`` begins with ``text``, case and all; by the index where the database can."""
+    if session.get_bind().dialect.name == "sqlite":
+        # LIKE knows no case there; its order is that of bytes, and nothing follows U+10FFFF.
+        return cast("ColumnElement[bool]", (column >= text) & (column < text + "\U0010ffff"))
+    return cast("ColumnElement[bool]", column.startswith(text, autoescape=True))
+
+
 def skip_locked(statement: Select[Any]) -> Select[Any]:
     """Lock the selected rows, leaving those that others hold; SQLite writes one at a time and ignores it."""
     return statement.with_for_update(skip_locked=True)

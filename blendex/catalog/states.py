@@ -103,6 +103,7 @@ def claim_unit(
             worker=worker,
             fence=Unit.fence + 1,
             lease_until=dialect.now(session) + lease_seconds,
+            leased_at=dialect.now(session),
         )
         .returning(Unit)
         .execution_options(synchronize_session=False)
@@ -130,7 +131,7 @@ def end_unit(session: Session, unit: int, fence: int, state: str, error: dict[st
         session,
         update(Unit)
         .where(Unit.id == unit, Unit.fence == fence, Unit.state == "leased")
-        .values(state=state, error=error, lease_until=None),
+        .values(state=state, error=error, lease_until=None, ended_at=dialect.now(session)),
     )
 
 
