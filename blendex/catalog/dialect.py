@@ -15,6 +15,7 @@ from sqlalchemy import (
     CursorResult,
     Engine,
     Insert,
+    Integer,
     Select,
     String,
     Table,
@@ -156,6 +157,13 @@ def begins(session: Session, column: Any, text: str) -> ColumnElement[bool]:
         # LIKE knows no case there; its order is that of bytes, and nothing follows U+10FFFF.
         return cast("ColumnElement[bool]", (column >= text) & (column < text + "\U0010ffff"))
     return cast("ColumnElement[bool]", column.startswith(text, autoescape=True))
+
+
+def whole(session: Session, number: ColumnElement[Any]) -> ColumnElement[int]:
+    """A number of at least 0 without what is behind its point; a cast rounds on PostgreSQL and cuts on SQLite."""
+    if session.get_bind().dialect.name == "sqlite":
+        return number.cast(Integer)
+    return func.floor(number).cast(Integer)
 
 
 def skip_locked(statement: Select[Any]) -> Select[Any]:

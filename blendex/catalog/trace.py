@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Float, Integer, cast, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import blobs, dialect
@@ -129,7 +129,7 @@ def bins(session: Session, build: str, seen: Seen) -> dict[str, Any]:
         return {"start": 0.0, "width": 0.0, "sources": [], "cost": []}
     width = max((seen.end - seen.start) / BINS, 0.25)
     count = min(BINS, int((seen.end - seen.start) / width) + 1)
-    place = cast((cast(Unit.ended_at, Float) - seen.start) / width, Integer)
+    place = dialect.whole(session, (Unit.ended_at - seen.start) / width)
     rows = session.execute(
         select(place.label("place"), func.sum(Subscription.sources), func.sum(Unit.cost))
         .join(Unit, Unit.id == Subscription.unit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,9 @@ from tests.support.inline import InlineRunner
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return corpus.site(tmp_path / "root")
+def site(open_site: Callable[..., Site]) -> Site:
+    made: Site = open_site()
+    return made
 
 
 def built(site: Site, blend: str, folder: Path, **values: object) -> dict[str, object]:
@@ -67,7 +69,7 @@ def test_a_build_that_reads_nothing_has_no_trace(site: Site, tmp_path: Path) -> 
 def test_the_cells_of_many_units_are_bounded(site: Site) -> None:
     from tests.dashboard import synthetic
 
-    number = synthetic.big(site)
+    number = synthetic.big(site, sources=60_000)
     with site.work.read() as session:
         cells = trace.see(session, number).cells
         assert 1_000 <= len(cells) <= trace.CELLS
@@ -75,19 +77,19 @@ def test_the_cells_of_many_units_are_bounded(site: Site) -> None:
         for cell in cells:
             for state, count in cell["units"].items():
                 total[state] = total.get(state, 0) + count
-        assert sum(total.values()) == synthetic.SOURCES // synthetic.EACH
+        assert sum(total.values()) == 60_000 // synthetic.EACH
         assert total["leased"] == synthetic.WORKERS
-        assert total["failed"] == 3
+        assert total["failed"] == 1
         # The worst state of a cell is what it shows.
-        assert sum(trace.worst(cell["units"]) == "failed" for cell in cells) == 3
+        assert sum(trace.worst(cell["units"]) == "failed" for cell in cells) == 1
         build = builds.get(session, number)
         assert build is not None
         speed = pace(session, build)
     # One unit is in hand for ten minutes; its like took seconds. The rest says when the build ends.
-    assert [item.unit.unit for item in speed.stragglers] == [12_201]
+    assert [item.unit.unit for item in speed.stragglers] == [1_831]
     assert speed.stragglers[0].times > 50
     assert speed.eta_seconds is not None
-    assert speed.eta_seconds > 600
+    assert speed.eta_seconds > 60
 
 
 def test_where_only_stragglers_are_left_no_time_is_told(site: Site) -> None:
@@ -96,7 +98,7 @@ def test_where_only_stragglers_are_left_no_time_is_told(site: Site) -> None:
     from blendex.catalog.models import Unit
     from tests.dashboard import synthetic
 
-    number = synthetic.big(site)
+    number = synthetic.big(site, sources=60_000)
     with site.work.write() as session:
         session.execute(update(Unit).where(Unit.state == "waiting").values(state="done"))
         build = builds.get(session, number)

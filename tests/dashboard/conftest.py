@@ -43,7 +43,7 @@ def browser() -> Iterator[Browser]:
     path = chromium()
     if path is None:
         reason = "Chromium is not installed: scripts/browser.sh, or apt-get install chromium"
-        if os.environ.get("BLENDEX_REQUIRE_BROWSER"):
+        if os.environ.get("CI") or os.environ.get("BLENDEX_REQUIRE_BROWSER"):
             pytest.fail(reason)
         pytest.skip(reason)
     with sync_playwright() as playwright:

@@ -14,9 +14,9 @@ DATASETS = 80
 WORKERS = 48
 
 
-def big(site: Site, name: str = "/data/blends/granary-everything.yaml") -> str:
-    """The id of a build of 400,000 sources in 20,000 units: many done, some in hand, a few died, the rest waiting."""
-    share = SOURCES // DATASETS
+def big(site: Site, name: str = "/data/blends/granary-everything.yaml", sources: int = SOURCES) -> str:
+    """The id of a build of that many sources, 20 to a unit: many done, some in hand, a few died, the rest waiting."""
+    share = sources // DATASETS
     text = "".join(
         f"- type: nemo_tarred\n  manifest_filepath: /data/set{number}/manifest__OP_0..{share // 2 - 1}_CL_.json\n"
         f"  tarred_audio_filepaths: /data/set{number}/audio__OP_0..{share // 2 - 1}_CL_.tar\n  weight: 0.0125\n"
@@ -28,7 +28,7 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml") -> str:
         build, _ = builds.create(session, owner="ada", identity=name, submission=submission, file=name, options=options)
         now = states.now(session)
         began = now - 1_800
-        build.state, build.sources, build.reused, build.bytes = "indexing", SOURCES, 61_440, 38 * 10**12
+        build.state, build.sources, build.reused, build.bytes = "indexing", sources, 61_440, 38 * 10**12
         build.stages = {"queued": began - 60, "planning": began - 55, "indexing": began}
         build.names, build.version = ["granary-v4"], 7
         plan = {"datasets": [], "derived": [], "warnings": [], "entries": DATASETS}
@@ -47,7 +47,7 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml") -> str:
                 }
             )
         builds.set_datasets(session, build.id, described)
-        count = SOURCES // EACH
+        count = sources // EACH
         units = []
         done = int(count * 0.61)
         for number in range(count):
@@ -61,7 +61,7 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml") -> str:
                     at + 4 + number % 5,
                     f"cpu-{number % WORKERS:02d}.11.aa",
                 )
-                if number % 4_001 == 4_000:
+                if number % 1_001 == 1_000:
                     state = "failed"
             elif number < done + WORKERS:
                 state, worker = "leased", f"cpu-{number % WORKERS:02d}.11.aa"
