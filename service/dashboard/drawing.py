@@ -11,7 +11,7 @@ from blendex.catalog import trace
 
 CELL = 10
 COLUMNS = 100
-# A state is told by its shape too, not by colour alone: (left, width, height).
+# A state is told by its shape too, not by colour alone: (left, width, height); app.css has the same as dashes.
 SHAPES = {"done": (0, 8, 9), "leased": (0, 8, 6), "waiting": (0, 8, 2), "failed": (3, 3, 10)}
 
 
@@ -43,8 +43,7 @@ def stages(parts: Sequence[tuple[str, float]], label: str) -> Markup:
 
 
 def strip(cells: Sequence[dict[str, Any]], label: str) -> Markup:
-    """The heat strip: a cell each, rows of a hundred, the worst state of what is in it. Runs of one state are one path
-    segment, so that 2,000 cells of a quiet build are a hundred characters."""
+    """The heat strip: a cell each, rows of a hundred, the worst state of what is in it."""
     paths: dict[str, list[str]] = {}
     at = 0
     while at < len(cells):
@@ -53,9 +52,9 @@ def strip(cells: Sequence[dict[str, Any]], label: str) -> Markup:
         while end < len(cells) and end // COLUMNS == row and trace.worst(cells[end]["units"]) == worst:
             end += 1
         left, width, height = SHAPES[worst]
-        x, y = at % COLUMNS * CELL + left, row * (CELL + 2) + CELL - height
-        # One cell each, as dashes of a line would be: closed where it began, then a step to the next one.
-        paths.setdefault(worst, []).append(f"M{x} {y}" + f"h{width}v{height}h-{width}zm{CELL} 0" * (end - at))
+        # A run is one line of dashes: 2,000 cells that are alike are a few hundred characters.
+        x, y = at % COLUMNS * CELL + left, row * (CELL + 2) + CELL - height / 2
+        paths.setdefault(worst, []).append(f"M{x} {y:g}h{(end - at - 1) * CELL + width}")
         at = end
     rows = max(1, (len(cells) + COLUMNS - 1) // COLUMNS)
     width = min(COLUMNS, len(cells)) * CELL
