@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Depends, Query
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +19,7 @@ from blendex.builds.submit import load_submission
 from blendex.catalog import blobs, builds, states, trace
 from blendex.catalog.models import RUNNING, Build
 from service import lookup
+from service.dashboard import words
 from service.dashboard.forms import ask, read_form
 from service.dashboard.live import VERSION, Part, stream
 from service.dashboard.pages import PageRoute, page, render, see
@@ -166,11 +168,7 @@ def _diff(house: House, build: Build) -> dict[str, Any]:
             lines = [line.rstrip("\n")[:2_000] for _, line in zip(range(DIFF_LINES + 1), file, strict=False)]
     except FileNotFoundError:
         return {"lines": [], "more": False}
-    kinds = {"+": "add", "-": "cut", "@": "place"}
-    return {
-        "lines": [(kinds.get(line[:1], "same"), line) for line in lines[:DIFF_LINES]],
-        "more": len(lines) > DIFF_LINES,
-    }
+    return {"lines": words.diff(lines[:DIFF_LINES]), "more": len(lines) > DIFF_LINES}
 
 
 def _packing(datasets: list[dict[str, Any]], packs: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
@@ -228,14 +226,18 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
     return page(request, "build.html", now, diff=diff, snippets=snippets(request, row.id), **values)
 
 
+def _row(house: House, build: str) -> Build:
+    with house.site.work.read() as session:
+        return lookup.get_build(session, build)
+
+
 @router.get("/live")
 async def live(
     request: Request, house: HouseOf, build: str, shown: Annotated[str, Query(max_length=20)] = ""
 ) -> Response:
     """What moves, whenever it moved; ``turn`` is told when the state is not the one that the page shows."""
     known = lookup.build_id(build)
-    with house.site.work.read() as session:
-        row = lookup.get_build(session, known)
+    row = await run_in_threadpool(_row, house, known)
     given = request.headers.get("last-event-id", "")
     if not describe.is_running(row) and VERSION.fullmatch(given) and int(given) == row.version:
         return Response(status_code=204)

@@ -22,6 +22,8 @@ from service.multipart import parts
 MULTIPART = "multipart/form-data"
 # The API waits at most a minute by itself, and lints within its own limits.
 SECONDS = 300.0
+# A lint that is downloaded sends its files back, two fields each.
+MOST_FIELDS = 2_100
 
 
 @dataclass(slots=True)
@@ -56,7 +58,12 @@ async def read_form(request: Request) -> Form:
             elif name in form.fields or content:
                 form.fields[name] = content.decode("utf-8", "replace").replace("\r\n", "\n")
     else:
-        pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=200)
+        try:
+            pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        except ValueError:
+            raise BlendexError(
+                Code.BAD_REQUEST, f"a form has at most {MOST_FIELDS} fields.", next_step="Send fewer files at once."
+            ) from None
         form.fields = {name: value.replace("\r\n", "\n") for name, value in pairs}
     check_token(request, form.fields)
     return form

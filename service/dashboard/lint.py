@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.errors import BlendexError, Code
+from service.dashboard import words
 from service.dashboard.forms import Answer, Form, ask, multipart, read_form, refused
 from service.dashboard.pages import PageRoute, clock, page
 from service.house import House, HouseOf
@@ -97,10 +98,7 @@ async def lint(request: Request, house: HouseOf) -> Response:
     report = answer.value["reports"][0]
     own = [item for item in report["findings"] if item["file"] == report["file"]]
     elsewhere = [item for item in report["findings"] if item["file"] != report["file"]]
-    diffs = {
-        file: [({"+": "add", "-": "cut", "@": "place"}.get(line[:1], "same"), line) for line in diff.splitlines()]
-        for file, diff in report["patch"]["diffs"].items()
-    }
+    diffs = {file: words.diff(diff.splitlines()) for file, diff in report["patch"]["diffs"].items()}
     values = {
         "report": report, "lines": beside(text, own), "elsewhere": elsewhere, "diffs": diffs, "name": name,
         "text": text, "nested": [(file, content.decode("utf-8", "replace")) for file, content in nested],

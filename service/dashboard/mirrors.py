@@ -79,7 +79,7 @@ async def live(request: Request, house: HouseOf, text: Text = "", before: Key = 
         values, now = _read(house, text.strip(), before)
         return render("_mirrors.html", now, **values), ()
 
-    return stream(request, house, "mirrors", f"mirrors?{text}&{before}", make)
+    return stream(request, house, "mirrors", f"mirrors{(text, before)!r}", make)
 
 
 @router.get("/mirrors/{key}")

@@ -34,6 +34,8 @@ CSRF = "blendex_csrf"
 THEME = "blendex_theme"
 THEMES = ("auto", "light", "dark")
 _TOKEN = re.compile(r"[0-9a-f]{32}")
+# Pages that are shown in answer to their own form, too.
+FORMS = ("/builds/new", "/lint")
 YEAR = 365 * 86_400
 NAVIGATION = (
     ("/builds", "Builds"),
@@ -71,7 +73,6 @@ def _environment() -> Environment:
         "query": urlencode,
         "worst": lambda cell: trace.worst(cell["units"]),
         "map_pairs": lambda items: [(item["name"], item["seconds"]) for item in items],
-        "dict_with": lambda first, more: {**first, **more},
     }
     names = (
         "htmx/htmx.min.js", "htmx/hx-sse.min.js", "uplot/uPlot.iife.min.js", "uplot/uPlot.min.css",
@@ -106,7 +107,7 @@ def check_token(request: Request, fields: dict[str, str]) -> None:
         BlendexError: forbidden, as a bad request that says what to do.
     """
     given = request.cookies.get(CSRF, "")
-    if not _TOKEN.fullmatch(given) or not hmac.compare_digest(given, fields.get("csrf", "")):
+    if not _TOKEN.fullmatch(given) or not hmac.compare_digest(given.encode(), fields.get("csrf", "").encode()):
         raise BlendexError(
             Code.BAD_REQUEST,
             "this form was not made for this browser, or cookies are off.",
@@ -128,7 +129,9 @@ def render(template: str, now: float, **values: Any) -> str:
 def page(request: Request, template: str, now: float, status: int = 200, **values: Any) -> Response:
     """A whole page."""
     token = token_of(request)
-    here = request.url.path + (f"?{request.url.query}" if request.url.query and request.method == "GET" else "")
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.method != "GET" and request.url.path not in FORMS:
+        here = "/builds"  # where there is only a form to be sent to, there is nothing to come back to
     text = render(template, now, token=token, theme=theme_of(request), here=here, path=request.url.path, **values)
     answer = HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
     if request.cookies.get(CSRF) != token:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -116,3 +117,9 @@ def state(name: str) -> Markup:
     return Markup('<span class="state state-{0}"><span aria-hidden="true">{1}</span> {0}</span>').format(
         escape(plain(name)), mark
     )
+
+
+def diff(lines: Iterable[str]) -> list[tuple[str, str]]:
+    """Lines of a unified difference, each with what it is: place, add, cut, same."""
+    kinds = {"+": "add", "-": "cut", "@": "place"}
+    return [("place" if line.startswith(("--- ", "+++ ")) else kinds.get(line[:1], "same"), line) for line in lines]

@@ -65,7 +65,7 @@ def test_a_form_needs_the_token_of_its_cookie(idle: Service) -> None:
         assert "httponly" in cookie
         assert "samesite=strict" in cookie
         for address, fields in actions.items():
-            for wrong in ({}, {"csrf": ""}, {"csrf": "0" * 32}, {"csrf": token[:-1]}):
+            for wrong in ({}, {"csrf": ""}, {"csrf": "0" * 32}, {"csrf": token[:-1]}, {"csrf": "é" * 32}):
                 answer = person.post(address, data=fields | wrong)
                 assert answer.status_code == 400, (address, wrong)
                 assert "not made for this browser" in answer.text
