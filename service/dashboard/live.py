@@ -93,8 +93,8 @@ def stream(request: Request, house: House, subject: str, key: str, make: Callabl
                     yield ServerSentEvent(text, id=str(state.version), retry=1000)
                     for event in told:
                         yield ServerSentEvent(event, event=event, id=str(state.version))
-                    # What is dear to make is made less often: it never takes more than a fifth of the time.
-                    await asyncio.sleep(max(LEAST_SECONDS, 4 * seconds))
+                    # What is dear to make is made less often: it never takes more than half of the time.
+                    await asyncio.sleep(max(LEAST_SECONDS, seconds))
         finally:
             house.watch.streams -= 1
 
