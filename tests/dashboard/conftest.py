@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.site import Site, open_site
@@ -30,6 +30,9 @@ ARGUMENTS = [
     "--disable-component-update", "--disable-sync", "--disable-default-apps", "--disable-domain-reliability",
     "--metrics-recording-only", "--no-default-browser-check", "--force-color-profile=srgb",
 ]  # fmt: skip
+
+
+expect.set_options(timeout=20_000)
 
 
 def chromium() -> str | None:

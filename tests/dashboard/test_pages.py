@@ -124,6 +124,20 @@ def test_a_mirror_that_was_collected(site: Site, client: httpx.Client, tmp_path:
     assert client.get(f"/builds/{ready['id']}").status_code == 200
 
 
+def test_what_was_taken_over_from_the_root(site: Site, tmp_path: Path) -> None:
+    """A catalog that was lost knows no submission and no units any more: the pages show the rest."""
+    ready = built(site, corpus.corpus(tmp_path), tmp_path, name="one")
+    adopted = corpus.site(Path(site.root.path), database_url=f"sqlite:///{tmp_path}/other.sqlite")
+    with listening(adopted, tmp_path, lambda: None) as service:
+        for address in (
+            "/builds", f"/builds/{ready['id']}", f"/builds/{ready['id']}/posted", f"/builds/{ready['id']}/units",
+            f"/builds/{ready['id']}/findings", "/mirrors", f"/mirrors/{ready['mirror']}", "/sources",
+        ):  # fmt: skip
+            answer = service.http.get(address)
+            assert answer.status_code == 200, (address, answer.text[-2_000:])
+        assert ready["path"] in service.http.get(f"/builds/{ready['id']}").text
+
+
 @pytest.mark.parametrize(
     ("method", "address", "status"),
     [
