@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from blendex.catalog import states, units
+from blendex.catalog.models import Unit
+from blendex.formats.kinds import recipe
 from tests.dashboard.conftest import opened
 from tests.dashboard.test_look import CONFIG
 from tests.service.conftest import Service
@@ -112,9 +115,22 @@ def test_exclude_and_publish(tab: Page, service: Service, request: pytest.Fixtur
     assert [(item["by"], item["why"]) for item in excluded] == [("ada", "two shards are lost <i>for good</i>")]
 
 
+def endless(service: Service, folder: Path) -> str:
+    """A blend that cannot be built before it is cancelled: a worker elsewhere has one of its sources in hand."""
+    blend = corpus.corpus(folder, name="endless")
+    address = f"{folder}/endless/audio_1.tar"
+    payload = {"compat": "", "sources": [["nemo_tar", address, address, False, ""]]}
+    with service.site.work.write() as session:
+        unit = session.get_one(Unit, units.create(session, "index", "0" * 26, payload, memory=1))
+        unit.state, unit.worker, unit.leased_at = "leased", "cpu-elsewhere.1.aa", states.now(session)
+        unit.lease_until = states.now(session) + 3_600
+        assert units.announce(session, [(address, recipe("nemo_tar", ""), unit.id)]) == set()
+    return blend
+
+
 def test_cancel(tab: Page, service: Service, request: pytest.FixtureRequest) -> None:
-    blend = corpus.corpus(folder_of(service, request), shards=600, rows=1)
-    build = start(tab, blend)
+    build = start(tab, endless(service, folder_of(service, request)))
+    expect(tab.locator("#live")).to_contain_text("cpu-elsewhere.1.aa")  # what it waits for is told
     tab.get_by_role("button", name="Cancel the build").click()
     expect(tab.locator("#live .lead .state")).to_contain_text("cancelled", timeout=SECONDS)
     assert service.http.get(f"/v1/builds/{build}").json()["state"] == "cancelled"
@@ -247,7 +263,7 @@ def test_without_scripts_every_page_reads_and_acts(
         page.get_by_label("Reason").fill("gone")
         page.get_by_role("button", name="Exclude and publish").click()
         settled(page, "failed")  # nothing is left
-        start(page, corpus.corpus(folder_of(service, request), shards=700, rows=1, name="many"))
+        start(page, endless(service, folder_of(service, request)))
         page.get_by_role("button", name="Cancel the build").click()
         expect(page.locator("#live .lead .state")).to_contain_text("cancelled")
         page.get_by_label("Theme").select_option("dark")
