@@ -310,3 +310,29 @@ def test_filters_stand_in_the_address(
     found = service.http.get("/v1/builds", params={"name": "sample", "owner": "local"}).json()["builds"]
     assert [item["id"] for item in found] == [ready["id"]]
     assert json.dumps(found)
+
+
+def test_a_theme_is_chosen_and_kept(tab: Page) -> None:
+    tab.goto("/workers")
+    for theme, scheme in (("dark", "dark"), ("light", "light")):
+        tab.get_by_label("Theme").select_option(theme)
+        expect(tab.locator(f"html[data-theme={theme}]")).to_be_attached()
+        assert tab.evaluate("getComputedStyle(document.documentElement).colorScheme") == scheme
+        assert tab.url.endswith("/workers")
+        tab.goto("/mirrors")
+        expect(tab.locator(f"html[data-theme={theme}]")).to_be_attached()
+        tab.goto("/workers")
+
+
+def test_files_are_dropped(tab: Page) -> None:
+    tab.goto("/lint")
+    tab.locator("#f-text").evaluate(
+        """(place, text) => {
+          const data = new DataTransfer();
+          data.items.add(new File([text], "dropped.yaml", {type: "application/yaml"}));
+          place.dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+        }""",
+        CONFIG,
+    )
+    tab.get_by_role("button", name="Lint", exact=True).click()
+    expect(tab.locator("#h-verdict")).to_contain_text("dropped.yaml")
