@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 SHELL_FILES := .ci/run scripts/*.sh tests/oracle/run.sh
 
-.PHONY: help check test oracle bench sdk stores scale chaos fuzz airgap lock lock-check wheel wheel-alone cluster orchestration
+.PHONY: help check test pictures oracle bench sdk stores scale chaos fuzz airgap lock lock-check wheel wheel-alone cluster orchestration
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -26,6 +26,9 @@ cluster: ## every test of the cluster form, also the long ones; needs PostgreSQL
 orchestration: ## what the service costs on top of the work, and a plan of 400,000 rows
 	$(PY) benchmarks/plan_rows.py
 	$(PY) benchmarks/orchestration.py
+
+pictures: ## write the pictures of the documents again
+	BLENDEX_PICTURES=1 $(PY) -m pytest -q tests/dashboard/test_look.py -k write_the_pictures
 
 oracle: ## let upstream's own readers read through our mirrors (own environment)
 	scripts/oracle-env.sh

@@ -13,6 +13,7 @@ from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
 from service.api.v1 import builds, lint, mirrors, names, workers
+from service.dashboard import site as site_pages
 from service.edge import Edge
 from service.house import House
 from service.limits import BodyLimit
@@ -61,6 +62,7 @@ def create_app(
     for router in (module.router for module in routers):
         app.include_router(router)
     docs.install(app)
+    site_pages.install(app)
     app.add_middleware(BodyLimit, submission=site.settings.max_submission_bytes)
     app.add_middleware(Edge)
     return app

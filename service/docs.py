@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from blendex.version import __version__
@@ -40,12 +40,6 @@ shell: 200 the path, 503 building (ask again after `Retry-After`), 409 failed, 4
 """
 
 router = APIRouter(include_in_schema=False)
-
-
-@router.get("/")
-async def root() -> Response:
-    """Where people land who type the address."""
-    return RedirectResponse("/docs")
 
 
 @router.get("/docs")

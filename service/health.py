@@ -28,8 +28,8 @@ async def healthz() -> Response:
 def readyz(house: HouseOf) -> Response:
     """Asks the database, writes to the root, looks after the claim loop."""
     checks = {
-        "database": _database(house),
-        "root": _root(house),
+        "database": database(house),
+        "root": root(house),
         "work": "" if house.alive() else "has stopped",
     }
     ready = not any(checks.values())
@@ -37,7 +37,8 @@ def readyz(house: HouseOf) -> Response:
     return Json({"ready": ready, **words}, 200 if ready else 503)
 
 
-def _database(house: House) -> str:
+def database(house: House) -> str:
+    """What is wrong with the database; empty when nothing is."""
     try:
         with house.site.work.read() as session:
             states.running_builds(session)
@@ -46,7 +47,8 @@ def _database(house: House) -> str:
     return ""
 
 
-def _root(house: House) -> str:
+def root(house: House) -> str:
+    """What is wrong with the root; empty when nothing is."""
     probe = os.path.join(house.site.root.path, "staging", f".probe-{os.urandom(8).hex()}")
     try:
         create(probe, b"")

@@ -17,7 +17,7 @@ SMALL_BODY = 64 * 1024
 # What is still read, and thrown away, of a body that was refused.
 DRAIN_BYTES = 64 * 2**20
 DRAIN_SECONDS = 5.0
-SUBMISSIONS = ("/v1/builds", "/v1/mirrors/resolve", "/v1/lint")
+SUBMISSIONS = ("/v1/builds", "/v1/mirrors/resolve", "/v1/lint", "/builds/new", "/lint", "/lint/report")
 
 
 class _TooLargeError(Exception):

@@ -1,7 +1,8 @@
 """Watching builds: one poller per process reads what changed and tells every stream and every waiter.
 
 What is told is the state as it is now with its version, never a history: who misses two changes sees one. The
-poller runs only while somebody listens.
+poller runs only while somebody listens. Besides single builds, whole subjects can be followed ("builds", "workers",
+"mirrors"): their version is a number that is another one when something changed there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from blendex.builds import describe
 from blendex.builds.site import Site
 from blendex.catalog import builds
+from blendex.catalog.pulse import SUBJECTS, pulses
 
 logger = logging.getLogger("blendex.service")
 
@@ -72,7 +74,7 @@ class Watch:
         """The states of a build as they come, beginning with the one of now, until it ended.
 
         Args:
-            build: a build that exists.
+            build: a build that exists, or a subject.
             after: the version that the caller has seen.
         """
         entry = self._entries.setdefault(build, _Entry())
@@ -140,8 +142,11 @@ class Watch:
 
     def _read(self, seen: dict[str, int]) -> dict[str, Snapshot]:
         changed = {}
-        wanted = list(seen)
+        wanted = [key for key in seen if key not in SUBJECTS]
         with self._site.work.read() as session:
+            for subject, number in pulses(session, SUBJECTS.intersection(seen)).items():
+                if number != seen[subject]:
+                    changed[subject] = Snapshot(number, False, {})
             for start in range(0, len(wanted), BATCH):
                 for build, version in builds.versions(session, wanted[start : start + BATCH]).items():
                     if version != seen[build] and (snapshot := read(self._site, session, build)) is not None:

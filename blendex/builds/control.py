@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -52,12 +54,18 @@ def cancel(site: Site, build: str) -> None:
         units.unsubscribe(session, build)
 
 
-def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None:
+def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source: str | None = None) -> None:
     try:
         with site.work.write() as session:
             row = _get(session, build)
             gathered = load_submission(session, row)
-            _forget_failures(session, row)
+            if source is not None and not any(item.get("path") == source for item in _problems(session, row)):
+                raise BlendexError(
+                    Code.BAD_REQUEST,
+                    f"{source[:200]} is no source that failed in build {build}.",
+                    next_step=f"See the problems of the build: GET /v1/builds/{build}/problems.",
+                )
+            _forget_failures(session, row, source)
             wanted = row.options | options
             if not states.move_build(
                 session,
@@ -66,6 +74,7 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None
                 row.fence,
                 error=None,
                 problems=None,
+                again=None if source is None else [source],
                 replans=0,
                 options=wanted,
                 # Another result is another request: nobody who posts the plain blend may join this one.
@@ -82,23 +91,34 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str]) -> None
         ) from error
 
 
-def retry(site: Site, build: str) -> None:
+def _problems(session: Session, build: Build) -> list[dict[str, Any]]:
+    problems: list[dict[str, Any]] = blobs.get_json(session, build.problems) if build.problems else []
+    return problems
+
+
+def retry(site: Site, build: str, source: str | None = None) -> None:
     """Do a failed or cancelled build again; what was done is found, not done twice.
 
+    Args:
+        site: root and catalog.
+        build: the build.
+        source: the path of one source that failed: of those that could not be indexed only this one is read again.
+
     Raises:
-        BlendexError: not_found, wrong_state.
+        BlendexError: not_found, wrong_state, bad_request when the source is none of those that failed.
     """
-    _requeue(site, build, "retried", {})
+    _requeue(site, build, "retried", {}, source)
 
 
-def _forget_failures(session: Session, build: Build) -> None:
-    """Sources that work on them failed of, not their bytes, are read again: whoever says retry has mended something."""
-    if build.problems is None:
-        return
+def _forget_failures(session: Session, build: Build, source: str | None) -> None:
+    """Sources that work on them failed of, not their bytes, are read again: whoever says retry has mended something.
+
+    With ``source`` only that one.
+    """
     failed = [
         item["path"]
-        for item in blobs.get_json(session, build.problems)
-        if item["scope"] == "source" and item["code"] in OF_WORK
+        for item in _problems(session, build)
+        if item["scope"] == "source" and item["code"] in OF_WORK and source in (None, item["path"])
     ]
     if not failed:
         return

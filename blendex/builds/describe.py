@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from blendex.builds import access
+from blendex.builds.pace import Pace, pace
 from blendex.builds.site import Site
-from blendex.catalog import blobs, builds, deaths, mirrors, pauses, states, units
+from blendex.catalog import blobs, builds, deaths, mirrors, pauses, states, trace, units
 from blendex.catalog.models import RUNNING, Build, Mirror, Name
 
 # Problems shown with a build; all of them are at its own address.
@@ -17,13 +18,17 @@ SHOWN_PROBLEMS = 20
 SHOWN_STRAGGLERS = 5
 
 
-def build_summary(site: Site, session: Session, build: Build) -> dict[str, Any]:
-    """A build in a list: state, progress, path."""
+def build_summary(
+    site: Site, session: Session, build: Build, sums: dict[str, dict[str, int]] | None = None, speed: Pace | None = None
+) -> dict[str, Any]:
+    """A build in a list: state, progress, path. ``sums`` and ``speed`` of its units, when they are known already."""
     done = build.sources
     if build.state in ("queued", "planning"):
         done = 0
     elif build.state == "indexing":
-        done = build.sources - builds.left(session, build.id)[1]
+        sums = trace.sums(session, build.id) if sums is None else sums
+        done = build.sources - sum(sums[state]["sources"] for state in ("waiting", "leased") if state in sums)
+    speed = pace(session, build, sums) if speed is None else speed
     return {
         "id": build.id,
         "state": build.state,
@@ -39,7 +44,9 @@ def build_summary(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "reused": build.reused,
         "opened": build.opened,
         "bytes": build.bytes,
-        "eta_seconds": eta(build, done),
+        "bytes_per_second": _rounded(speed.bytes_per_second),
+        "sources_per_second": _rounded(speed.sources_per_second),
+        "eta_seconds": speed.eta_seconds,
         "mirror": build.mirror,
         "path": site.root.mirror(build.mirror) if build.mirror else None,
         "error": build.error,
@@ -50,8 +57,15 @@ def build_summary(site: Site, session: Session, build: Build) -> dict[str, Any]:
     }
 
 
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, 3)
+
+
 def eta(build: Build, done: int) -> float | None:
-    """Seconds until the sources are read, at the rate so far; None when there is no rate yet."""
+    """Seconds until the sources are read, at the mean rate so far; None when there is no rate yet.
+
+    For answers that thousands of nodes ask for: it costs no query. ``pace`` tells better.
+    """
     if build.state != "indexing":
         return None
     fresh = done - build.reused
@@ -67,7 +81,14 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
     plan: dict[str, Any] = blobs.get_json(session, build.plan) if build.plan else {"warnings": [], "entries": 0}
     return build_summary(site, session, build) | {
         "datasets": [
-            {"name": item.name, "type": item.type, "sources": item.sources}
+            {
+                "name": item.name,
+                "type": item.type,
+                "sources": item.sources,
+                "weight": item.weight,
+                "records": item.records,
+                "bytes": item.bytes,
+            }
             for item in builds.datasets(session, build.id)
         ],
         "entries": plan["entries"],

@@ -170,6 +170,7 @@ def _store_datasets(session: Session, build: str, plan: dict[str, Any], members:
                 "position": position,
                 "name": dataset["name"],
                 "type": dataset["type"],
+                "weight": dataset.get("weight"),
                 "list_hash": blobs.put(session, packed),
                 "sources": len(numbers),
             }
@@ -177,8 +178,12 @@ def _store_datasets(session: Session, build: str, plan: dict[str, Any], members:
     builds.set_datasets(session, build, described)
 
 
-def _sort(site: Site, session: Session, rows: list[Row], compat: str) -> tuple[list[Row], dict[int, list[Row]]]:
+def _sort(
+    site: Site, session: Session, rows: list[Row], compat: str, again: frozenset[str] | None = None
+) -> tuple[list[Row], dict[int, list[Row]]]:
     """Of these sources those that some unit must be made for, and those that a unit under way reads, by its id.
+
+    With ``again`` only these paths are read of the sources that failed; why the others did stays as it is known.
 
     The units under way are looked up first, what is known second: a unit that ended between the two has told what
     it read. Sources that nobody needs to read are in neither.
@@ -192,6 +197,8 @@ def _sort(site: Site, session: Session, rows: list[Row], compat: str) -> tuple[l
     for row, key in zip(rows, keys, strict=True):
         if fresh(row, known.get(key)) or settled(row, known.get(key), largest):
             continue
+        if again is not None and row.path not in again and (old := known.get(key)) is not None and old.error:
+            continue
         if (unit := under_way.get(key)) is not None:
             shared.setdefault(unit, []).append(row)
         else:
@@ -200,7 +207,13 @@ def _sort(site: Site, session: Session, rows: list[Row], compat: str) -> tuple[l
 
 
 def _subscribe(
-    site: Site, session: Session, build: Build, new: list[Row], shared: dict[int, list[Row]], compat: str
+    site: Site,
+    session: Session,
+    build: Build,
+    new: list[Row],
+    shared: dict[int, list[Row]],
+    compat: str,
+    only: frozenset[str] | None = None,
 ) -> bool:
     """Let a build wait for units that read its sources already, and for new ones; False when there is none.
 
@@ -223,7 +236,7 @@ def _subscribe(
             taken, made = _make_units(site, session, build, new, compat)
             waits = waits or made
             again += taken
-        new, shared = _sort(site, session, again, compat)
+        new, shared = _sort(site, session, again, compat, only)
     return waits
 
 
@@ -299,6 +312,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if build is None or build.state != "planning":
             return True
         compat = build.options["compat"]
+        again = frozenset(build.again) if build.again is not None else None
         choice = packs.choose(plan["datasets"], build.options.get("packs", "none"), site.settings.pack_sources)
         if choice.problem is not None:
             plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
@@ -311,7 +325,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
                 row._replace(learn=True, packed=True) if number in learnt else row
                 for number, row in enumerate(rows, len(members))
             ]
-            some, others = _sort(site, session, wanted, compat)
+            some, others = _sort(site, session, wanted, compat, again)
             new += some
             for owner, waiting in others.items():
                 shared.setdefault(owner, []).extend(waiting)
@@ -344,7 +358,8 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if not states.move_build(session, build.id, "indexing", build.fence, **values):
             return True
         # What is derived waits for what it is derived from.
-        if not _subscribe(site, session, build, [row for row in new if not row.derivation], shared, compat):
+        read = [row for row in new if not row.derivation]
+        if not _subscribe(site, session, build, read, shared, compat, again):
             queue_publish_if_done(session, build)
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.world import World
-from blendex.builds import access, causes
+from blendex.builds import access, causes, packs
 from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
@@ -75,6 +76,29 @@ class _Draft:
                 yield line[:-2] + ends[place]
 
 
+class _Amounts:
+    """Records and bytes of every source of a build, to be summed up for its datasets."""
+
+    def __init__(self) -> None:
+        self._records = array("q")
+        self._bytes = array("q")
+
+    def add(self, number: int, known: Known) -> None:
+        """A row that is good, after all rows before it."""
+        for amounts, amount in ((self._records, known.records), (self._bytes, known.size)):
+            amounts.frombytes(bytes(8 * (number - len(amounts))))
+            amounts.append(amount)
+
+    def of_datasets(self, judged: Judged) -> list[list[int]]:
+        """[records, bytes] of what is published of each dataset, in their order."""
+        found = []
+        for dataset in judged.plan["datasets"]:
+            named = {number for leaf in dataset["leaves"] for number in packs.numbers_of(leaf["sources"])}
+            rows = [number for number in named if judged.kept[number]]
+            found.append([sum(self._records[row] for row in rows), sum(self._bytes[row] for row in rows)])
+        return found
+
+
 def _keys(judged: Judged) -> KeyMaker:
     keys = KeyMaker()
     for number, (kind, path) in enumerate(judged.rows):
@@ -128,6 +152,12 @@ def _has_lease(site: Site, unit: Unit) -> bool:
 def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
     """What shall become of a build: the call that publishes it, the problems it fails of, or no problem: plan again."""
     draft = _Draft(_job_path(site, unit) + ".draft")
+    amounts = _Amounts()
+
+    def tell(judged: Judged, number: int, known: Known) -> None:
+        draft.add(judged, number, known)
+        amounts.add(number, known)
+
     try:
         with site.work.read() as session:
             build = builds.get(session, unit.build)
@@ -135,7 +165,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
                 return []
             submission = load_submission(session, build)
             world = World.from_dict(submission["world"])
-            judged = judge(session, build, world, draft.add)
+            judged = judge(session, build, world, tell)
             # The problems of the plan are stored: a retry starts from them; those of the sources are judged anew.
             if judged.problems and build.options["on_bad"] == "fail":
                 return judged.problems
@@ -157,7 +187,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             file.writelines(draft.job(judged, made))
     finally:
         draft.close()
-    return _call(site, unit, build, submission, judged, made, asked, checked_at)
+    return _call(site, unit, build, submission, judged, made, amounts, asked, checked_at)
 
 
 def _call(
@@ -167,6 +197,7 @@ def _call(
     submission: dict[str, Any],
     judged: Judged,
     made: Packs,
+    amounts: _Amounts,
     asked: list[dict[str, Any]],
     checked_at: float,
 ) -> Call:
@@ -209,6 +240,7 @@ def _call(
             "sources": judged.count,
             "excluded": excluded,
             "packs": made.datasets,
+            "amounts": amounts.of_datasets(judged),
         },
     }
     return Call("blendex.units.stage:run", arguments, unit.memory, site.settings.unit_seconds)
@@ -288,6 +320,7 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
             error=None,
         ):
             return True
+        builds.set_amounts(session, build.id, build_json.get("amounts", ()))
         # Read after the move: a submission that joined this build while it ran may have brought a name.
         build = builds.get(session, unit.build)
         assert build is not None

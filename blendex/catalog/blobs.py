@@ -29,6 +29,11 @@ def put(session: Session, data: bytes) -> str:
     return name
 
 
+def size(session: Session, name: str) -> int:
+    """How many bytes are stored under a hash, before they are fetched."""
+    return int(session.execute(select(Blob.size).where(Blob.hash == name)).scalar_one())
+
+
 def get(session: Session, name: str) -> bytes:
     """The bytes stored under a hash."""
     row = session.execute(select(Blob.data, Blob.size).where(Blob.hash == name)).one()

@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, select
+import orjson
+from sqlalchemy import ColumnElement, String, cast, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import blobs, dialect
-from blendex.catalog.models import RUNNING, Blob, Build, BuildDataset, Outbox, Subscription, Unit
+from blendex.catalog.models import RUNNING, Blob, Build, BuildDataset, NameHistory, Outbox, Subscription, Unit
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -87,18 +88,73 @@ def page(
     *,
     owner: str | None = None,
     state: str | None = None,
+    states: Sequence[str] = (),
+    name: str | None = None,
+    text: str | None = None,
     before: str | None = None,
     limit: int = 50,
 ) -> list[Build]:
-    """Builds, newest first, older than ``before``."""
+    """Builds, newest first, older than ``before``.
+
+    Args:
+        session: of the catalog.
+        owner: only theirs.
+        state: only in this state.
+        states: only in one of these states.
+        name: only those that this name points at, pointed at, or is asked for.
+        text: only those whose id begins with it, or whose file, a dataset or the code of the error holds it.
+        before: the id after which the page begins.
+        limit: most builds.
+    """
     statement = select(Build).order_by(Build.id.desc()).limit(limit)
     if owner is not None:
         statement = statement.where(Build.owner == owner)
     if state is not None:
         statement = statement.where(Build.state == state)
+    if states:
+        statement = statement.where(Build.state.in_(states))
+    if name is not None:
+        pointed = select(NameHistory.build).where(NameHistory.name == name)
+        asked = cast(Build.names, String).contains(orjson.dumps(name).decode(), autoescape=True)
+        statement = statement.where(or_(Build.id.in_(pointed), asked))
+    if text is not None:
+        statement = statement.where(_holds(text))
     if before is not None:
         statement = statement.where(Build.id < before)
     return list(session.execute(statement).scalars())
+
+
+def _holds(text: str) -> ColumnElement[bool]:
+    datasets = select(BuildDataset.build).where(BuildDataset.name.icontains(text, autoescape=True))
+    return or_(
+        Build.id.startswith(text, autoescape=True),
+        Build.file.icontains(text, autoescape=True),
+        cast(Build.error, String).icontains(text, autoescape=True),
+        Build.id.in_(datasets),
+    )
+
+
+def owners(session: Session, limit: int = 50) -> list[str]:
+    """Who has builds."""
+    return list(session.execute(select(Build.owner).distinct().order_by(Build.owner).limit(limit)).scalars())
+
+
+def of_mirror(session: Session, key: str, limit: int = 50) -> list[Build]:
+    """Builds that share a mirror, newest first."""
+    statement = select(Build).where(Build.mirror == key).order_by(Build.id.desc()).limit(limit)
+    return list(session.execute(statement).scalars())
+
+
+def lists(session: Session, limit: int) -> list[tuple[str, str, str, str | None, str]]:
+    """The lists of sources of the newest builds: (list hash, build, dataset, mirror, state) each."""
+    newest = select(Build.id).order_by(Build.id.desc()).limit(limit)
+    rows = session.execute(
+        select(BuildDataset.list_hash, Build.id, BuildDataset.name, Build.mirror, Build.state)
+        .join(Build, Build.id == BuildDataset.build)
+        .where(Build.id.in_(newest))
+        .order_by(Build.id.desc(), BuildDataset.position)
+    )
+    return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
 
 
 def versions(session: Session, builds: list[str]) -> dict[str, int]:
@@ -108,10 +164,21 @@ def versions(session: Session, builds: list[str]) -> dict[str, int]:
 
 
 def set_datasets(session: Session, build: str, datasets: list[dict[str, Any]]) -> None:
-    """Replace the datasets of a build: position, name, type, list_hash, sources each."""
+    """Replace the datasets of a build: position, name, type, weight, list_hash, sources each."""
     session.execute(delete(BuildDataset).where(BuildDataset.build == build))
     if datasets:
         session.execute(dialect.table(BuildDataset).insert(), [item | {"build": build} for item in datasets])
+
+
+def set_amounts(session: Session, build: str, amounts: Sequence[Sequence[int]]) -> None:
+    """Note [records, bytes] of each dataset, in their order."""
+    for position, (records, size) in enumerate(amounts):
+        session.execute(
+            update(BuildDataset)
+            .where(BuildDataset.build == build, BuildDataset.position == position)
+            .values(records=records, bytes=size)
+            .execution_options(synchronize_session=False)
+        )
 
 
 def datasets(session: Session, build: str) -> list[BuildDataset]:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     CursorResult,
     Engine,
     Insert,
+    Integer,
     LargeBinary,
     Select,
     String,
@@ -177,6 +178,21 @@ def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElemen
         return cast("ColumnElement[bool]", column.in_(select(listed.c.value)))
     kind = String() if isinstance(column.type, String) else column.type  # its length is of no use here
     return cast("ColumnElement[bool]", column == any_(literal(list(values), postgresql.ARRAY(kind))))
+
+
+def begins(session: Session, column: Any, text: str) -> ColumnElement[bool]:
+    """``column`` begins with ``text``, case and all; by the index where the database can."""
+    if session.get_bind().dialect.name == "sqlite":
+        # LIKE knows no case there; its order is that of bytes, and nothing follows U+10FFFF.
+        return cast("ColumnElement[bool]", (column >= text) & (column < text + "\U0010ffff"))
+    return cast("ColumnElement[bool]", column.startswith(text, autoescape=True))
+
+
+def whole(session: Session, number: ColumnElement[Any]) -> ColumnElement[int]:
+    """A number of at least 0 without what is behind its point; a cast rounds on PostgreSQL and cuts on SQLite."""
+    if session.get_bind().dialect.name == "sqlite":
+        return number.cast(Integer)
+    return func.floor(number).cast(Integer)
 
 
 def skip_locked(statement: Select[Any]) -> Select[Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
-from blendex.catalog.models import Mirror, Name, NameHistory
+from blendex.catalog.models import Build, Mirror, Name, NameHistory
 
 
 def add(
@@ -57,6 +58,43 @@ def page(session: Session, *, before: int | None = None, limit: int = 50) -> lis
     if before is not None:
         statement = statement.where(Mirror.id < before)
     return list(session.execute(statement).scalars())
+
+
+def search(session: Session, text: str, *, before: int | None = None, limit: int = 50) -> list[Mirror]:
+    """Mirrors that a text may mean, newest first: the beginning of a key or digest, a name, a posted file.
+
+    A path of a mirror holds its key, so it is found too.
+    """
+    word = next((part for part in reversed(text.split("/")) if len(part) == 64), text).lower()
+    named = select(Build.mirror).where(
+        Build.mirror.is_not(None),
+        or_(
+            Build.id.in_(select(NameHistory.build).where(NameHistory.name.icontains(text, autoescape=True))),
+            Build.file.icontains(text, autoescape=True),
+            Build.id == text,
+        ),
+    )
+    columns = (Mirror.key, Mirror.source_set, Mirror.content)
+    found = or_(*(column.startswith(word, autoescape=True) for column in columns), Mirror.key.in_(named))
+    statement = select(Mirror).where(found).order_by(Mirror.id.desc()).limit(limit)
+    if before is not None:
+        statement = statement.where(Mirror.id < before)
+    return list(session.execute(statement).scalars())
+
+
+def names_of(session: Session, keys: Sequence[str]) -> dict[str, list[str]]:
+    """The names that point at builds of these mirrors now, by key."""
+    found: dict[str, list[str]] = {}
+    rows = session.execute(
+        select(Build.mirror, Name.name)
+        .join(Build, Build.id == Name.build)
+        .where(dialect.one_of(session, Build.mirror, keys))
+        .order_by(Name.name)
+    )
+    for key, label in rows:
+        assert key is not None
+        found.setdefault(key, []).append(label)
+    return found
 
 
 def forget(session: Session, key: str) -> None:

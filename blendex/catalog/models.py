@@ -92,6 +92,10 @@ class Build(Base):
     packs: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     mirror: Mapped[str | None] = mapped_column(String(64))
     checked_at: Mapped[float | None] = mapped_column(Float)
+    # What became of its units, kept when it ended and they went
+    trace: Mapped[str | None] = mapped_column(String(64))
+    # The failed sources that its next plan reads again; None: all of them
+    again: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
 
     __table_args__ = (
         # Same identity while one runs: the same build. The database decides who was first.
@@ -116,6 +120,10 @@ class BuildDataset(Base):
     type: Mapped[str] = mapped_column(String(128))
     list_hash: Mapped[str] = mapped_column(String(64), ForeignKey("blobs.hash"))
     sources: Mapped[int] = mapped_column(Integer)
+    weight: Mapped[float | None] = mapped_column(Float)  # of its entry, when that is a number
+    # Known when it is published
+    records: Mapped[int | None] = mapped_column(BigInteger)
+    bytes: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class Source(Base):
@@ -192,6 +200,8 @@ class Unit(Base):
     fence: Mapped[int] = mapped_column(Integer, default=0)
     worker: Mapped[str | None] = mapped_column(String(128))
     lease_until: Mapped[float | None] = mapped_column(Float)
+    leased_at: Mapped[float | None] = mapped_column(Float)
+    ended_at: Mapped[float | None] = mapped_column(Float)
     attempts: Mapped[int] = mapped_column(Integer, default=0)  # deaths that its sources may be to blame for
     losses: Mapped[int] = mapped_column(Integer, default=0, server_default="0")  # leases that ran out
     delays: Mapped[int] = mapped_column(Integer, default=0, server_default="0")  # times that a store was away

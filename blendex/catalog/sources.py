@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, case, literal_column, select, update
+from sqlalchemy import ColumnElement, case, literal_column, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -70,6 +71,47 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
                 address, token, racy, error, True, strength, content_hash.hex(), size, records,
                 tuple(findings) if findings else (), digest.hex(), name, offset, length, mirror_key, path, learned, crc,
             )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A source as the catalog shows it to people."""
+
+    id: int
+    address: str
+    recipe: str
+    racy: bool
+    error: dict[str, Any] | None
+    strength: str | None
+    content_hash: str | None
+    size: int | None
+    records: int | None
+    findings: tuple[dict[str, Any], ...]
+    path: str | None
+
+
+def look(session: Session, text: str, *, after: tuple[str, str] | None = None, limit: int = 50) -> list[Seen]:
+    """Sources whose address begins with ``text``, in the order of address and recipe, after one of them."""
+    statement = (
+        select(
+            Source.id, Source.address, Source.recipe, Source.racy, Source.error, Content.strength, Content.hash,
+            Content.size, Content.records, Content.findings, Source.path,
+        )
+        .outerjoin(Content, Content.id == Source.content)
+        .where(dialect.begins(session, Source.address, text))
+        .order_by(Source.address, Source.recipe)
+        .limit(limit)
+    )  # fmt: skip
+    if after is not None:
+        statement = statement.where(tuple_(Source.address, Source.recipe) > after)
+    return [
+        Seen(
+            row.id, row.address, row.recipe, row.racy, row.error, row.strength,
+            row.hash.hex() if row.hash is not None else None, row.size, row.records, tuple(row.findings or ()),
+            row.path,
+        )
+        for row in session.execute(statement)
+    ]  # fmt: skip
 
 
 def add_object(session: Session, name: str, size: int) -> int:

@@ -124,7 +124,7 @@ def claim_unit(
         unit = session.execute(
             update(Unit)
             .where(Unit.id == dialect.skip_locked(wanted).scalar_subquery(), Unit.state == "waiting")
-            .values(state="leased", worker=worker, fence=Unit.fence + 1, lease_until=now + lease_seconds)
+            .values(state="leased", worker=worker, fence=Unit.fence + 1, lease_until=now + lease_seconds, leased_at=now)
             .returning(Unit)
             .execution_options(synchronize_session=False)
         ).scalar_one_or_none()
@@ -161,7 +161,7 @@ def end_unit(session: Session, unit: int, fence: int, state: str, error: dict[st
         session,
         update(Unit)
         .where(Unit.id == unit, Unit.fence == fence, Unit.state == "leased")
-        .values(state=state, error=error, lease_until=None),
+        .values(state=state, error=error, lease_until=None, ended_at=dialect.now(session)),
     )
 
 

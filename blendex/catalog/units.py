@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect, lanes
+from blendex.catalog import dialect, lanes, trace
 from blendex.catalog.models import Pending, Subscription, Unit
 
 PRIORITY = {"publish": 2, "plan": 1, "pack": 1, "index": 0}
@@ -196,9 +196,10 @@ def copy_subscriptions(session: Session, old: int, new: int, sources: int) -> No
 def unsubscribe(session: Session, build: str) -> list[int]:
     """Withdraw a build's interest; ids of leased units that nobody waits for any more.
 
-    Waiting units without a subscriber are removed at once.
+    Waiting units without a subscriber are removed at once; what became of all of them is kept with the build.
     """
     mine = lock_of(session, build)
+    trace.keep(session, build)
     session.execute(delete(Subscription).where(Subscription.build == build))
     leased = []
     for start in range(0, len(mine), BATCH):

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
 
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.site import Site, open_site
@@ -32,6 +33,7 @@ class Service:
     site: Site
     http: httpx.Client
     data: Path
+    app: FastAPI
 
     def post(self, blend: str, **query: Any) -> dict[str, Any]:
         answer = self.http.post("/v1/builds", content=blend, params=query)
@@ -48,9 +50,8 @@ class Service:
 def listening(site: Site, data: Path, wake: Callable[[], None], **values: Any) -> Iterator[Service]:
     previews = Slots(1, "blendex.units")
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        create_app(site, previews, wake, **values), log_level="warning", timeout_graceful_shutdown=5
-    )
+    app = create_app(site, previews, wake, **values)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
@@ -59,7 +60,7 @@ def listening(site: Site, data: Path, wake: Callable[[], None], **values: Any) -
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
         with httpx.Client(base_url=url, timeout=90, trust_env=False) as http:
-            yield Service(url, site, http, data)
+            yield Service(url, site, http, data, app)
     finally:
         server.should_exit = True
         thread.join()

@@ -79,6 +79,39 @@ def test_bad_file_then_retry(service: Service, shards: tuple[str, Path]) -> None
     assert (excluded["state"], len(excluded["excluded"])) == ("ready", 1)
 
 
+def test_retry_of_one_source(service: Service, shards: tuple[str, Path]) -> None:
+    blend, folder = shards
+    bad = [corpus.put(folder / f"a/audio_{number}.tar", b"no tar" * 200) for number in (0, 2)]
+    build = service.built(blend)
+    own = f"/v1/builds/{build['id']}"
+    assert {item["path"] for item in build["problems"]} == {str(path) for path in bad}
+    for body in ({"source": f"{folder}/a/audio_1.tar"}, {"path": str(bad[0])}, {"source": 7}):
+        assert service.http.post(f"{own}/retry", json=body).status_code == 400, body
+    for path in bad:
+        corpus.put(path, corpus.tar([f"a{path.stem[-1]}_{number}.wav" for number in range(5)]))
+    corpus.wait_until_calm()
+    assert service.http.post(f"{own}/retry", json={"source": str(bad[0])}).json()["state"] == "queued"
+    assert service.http.get(f"{own}/path?wait=60").status_code == 409
+    left = service.http.get(own).json()
+    assert [item["path"] for item in left["problems"]] == [str(bad[1])]
+    service.http.post(f"{own}/retry")
+    assert service.http.get(f"{own}/path?wait=60").status_code == 200
+
+
+def test_builds_are_filtered(service: Service, ready: dict[str, Any], shards: tuple[str, Path]) -> None:
+    other = service.built(shards[0])["id"]
+
+    def found(**query: str) -> set[str]:
+        return {item["id"] for item in service.http.get("/v1/builds", params=query).json()["builds"]}
+
+    assert ready["id"] in found(name="sample")
+    assert other not in found(name="sample")
+    assert found(text=other[:20]) >= {other}
+    assert found(owner="nobody") == set()
+    page = service.http.get("/v1/builds", params={"owner": "local", "limit": "1"}).json()
+    assert "owner=local" in page["next"]
+
+
 def test_cancel(idle: Service, blend: str) -> None:
     build = idle.post(blend + "# to be cancelled\n")
     own = f"/v1/builds/{build['id']}"

@@ -134,7 +134,7 @@ def test_docs_load_nothing_from_elsewhere(idle: Service) -> None:
         assert idle.http.get(file).status_code == 200
     vendored = Path("service/static/swagger/swagger-ui.css")
     assert idle.http.get("/static/swagger/swagger-ui.css").content == vendored.read_bytes()
-    assert idle.http.get("/", follow_redirects=True).url.path == "/docs"
+    assert idle.http.get("/", follow_redirects=True).url.path == "/builds"
 
 
 def test_description(idle: Service) -> None:

@@ -131,15 +131,22 @@ def page(
     before: Annotated[str | None, Query(description="The id after which the page begins.", max_length=64)] = None,
     limit: Limit = 50,
     state: State | None = None,
+    owner: Annotated[str | None, Query(description="Only theirs.", max_length=128)] = None,
+    name: Annotated[str | None, Query(description="Only those that this name points or pointed at.")] = None,
+    text: Annotated[
+        str | None,
+        Query(description="The beginning of an id, or a part of a file, a dataset or an error.", max_length=200),
+    ] = None,
 ) -> Response:
     """Newest first."""
+    wanted = {"state": state, "owner": owner, "name": name, "text": text}
     with house.site.work.read() as session:
         after = lookup.build_id(before) if before is not None else None
-        rows = builds.page(session, state=state, before=after, limit=limit)
+        rows = builds.page(session, state=state, owner=owner, name=name, text=text, before=after, limit=limit)
         found = [_linked(describe.build_summary(house.site, session, row)) for row in rows]
     following = None
     if len(found) == limit:
-        query = {"before": found[-1]["id"], "limit": limit} | ({"state": state} if state else {})
+        query = {"before": found[-1]["id"], "limit": limit} | {key: item for key, item in wanted.items() if item}
         following = f"/v1/builds?{urlencode(query)}"
     return Json({"builds": found, "next": following})
 
@@ -279,11 +286,17 @@ def cancel(house: HouseOf, build: str) -> Response:
     return _after(house, build)
 
 
-@router.post("/{build}/retry", summary="Retry a failed or cancelled build", responses={200: {"model": schemas.Build}})
-def retry(house: HouseOf, build: str) -> Response:
-    """What was done is found, not done twice."""
-    control.retry(house.site, lookup.build_id(build))
-    return _after(house, build)
+@router.post(
+    "/{build}/retry",
+    summary="Retry a failed or cancelled build",
+    responses={200: {"model": schemas.Build}},
+    openapi_extra=schemas.json_body((), ("source",), {"source": "/data/shards/audio_17.tar"}),
+)
+async def retry(request: Request, house: HouseOf, build: str) -> Response:
+    """What was done is found, not done twice. With ``source`` only that one is read again of those that failed."""
+    fields = await read_fields(request, ("source",))
+    await run_in_threadpool(control.retry, house.site, lookup.build_id(build), fields.get("source"))
+    return await run_in_threadpool(_after, house, build)
 
 
 @router.post(

@@ -1,0 +1,149 @@
+"""Mirrors: found by whatever is known of one, and what each holds."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import APIRouter, Depends, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from blendex.builds import describe
+from blendex.builds.control import not_found
+from blendex.builds.difference import Difference, difference
+from blendex.builds.usage import usage
+from blendex.catalog import builds, mirrors, states
+from blendex.errors import BlendexError
+from blendex.units.receipt import read_receipt
+from service import lookup
+from service.dashboard.live import Part, stream
+from service.dashboard.pages import PageRoute, page, render
+from service.house import House, HouseOf
+from service.query import refuse_unknown
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=[Depends(refuse_unknown)])
+
+PAGE = 50
+SOURCES = 50
+# Two lists of 400,000 sources are read side by side in about 4 s; larger ones are for the command line.
+MOST_COMPARED = 1_000_000
+Text = Annotated[str, Query(max_length=4096)]
+Key = Annotated[str, Query(max_length=64)]
+
+
+def _read(house: House, text: str, before: str) -> tuple[dict[str, Any], float]:
+    with house.site.work.read() as session:
+        start = None
+        if before:
+            row = mirrors.get(session, lookup.mirror_key(before))
+            if row is None:
+                raise not_found("mirror", before)
+            start = row.id
+        holders: dict[str, str] = {}
+        whole = True
+        if text.startswith("/") and house.site.root.path not in text:
+            # A path is that of a source: whose lists hold it?
+            used = usage(session, text)
+            whole = used.whole
+            holders = {item["mirror"]: item["kind"] for item in used.uses if item["mirror"]}
+            found = [row for key in holders if (row := mirrors.get(session, key)) is not None]
+        elif text:
+            found = mirrors.search(session, text, before=start, limit=PAGE + 1)
+        else:
+            found = mirrors.page(session, before=start, limit=PAGE + 1)
+        rows = [describe.mirror_summary(house.site, row) for row in found[:PAGE]]
+        names = mirrors.names_of(session, [row["key"] for row in rows])
+        following = urlencode({"text": text, "before": rows[-1]["key"]}) if len(found) > PAGE else None
+        now = states.now(session)
+    return {
+        "rows": rows, "names": names, "next": following, "text": text, "before": before, "by_source": bool(holders),
+        "whole": whole,
+    }, now  # fmt: skip
+
+
+@router.get("/mirrors")
+def listed(request: Request, house: HouseOf, text: Text = "", before: Key = "") -> Response:
+    """Mirrors, newest first, or those that a text may mean."""
+    values, now = _read(house, text.strip(), before)
+    return page(request, "mirrors.html", now, **values)
+
+
+@router.get("/mirrors/live")
+async def live(request: Request, house: HouseOf, text: Text = "", before: Key = "") -> Response:
+    """The same table, whenever something in it changed."""
+
+    def make() -> Part:
+        values, now = _read(house, text.strip(), before)
+        return render("_mirrors.html", now, **values), ()
+
+    return stream(request, house, "mirrors", f"mirrors{(text, before)!r}", make)
+
+
+@router.get("/mirrors/{key}")
+def show(
+    request: Request,
+    house: HouseOf,
+    key: str,
+    against: Annotated[str, Query(max_length=128)] = "",
+    at: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """One mirror: its receipt, who uses it, what it holds, and how it differs from another one."""
+    answer = house.resolver.mirror(lookup.mirror_key(key))
+    with house.site.work.read() as session:
+        row = mirrors.get(session, key)
+        summary = describe.mirror_summary(house.site, row) if row is not None else None
+        users = builds.of_mirror(session, key, 20)
+        names = mirrors.names_of(session, [key]).get(key, [])
+        others = [item for item in mirrors.page(session, limit=12) if item.key != key and item.state != "collected"]
+        now = states.now(session)
+    receipt = trouble = None
+    held: dict[str, Any] = {"items": [], "next": None}
+    compared: tuple[str, Difference] | None = None
+    if answer.path is not None:
+        try:
+            receipt = read_receipt(answer.path, key)
+            held = _sources(answer.path, at)
+            if against.strip():
+                compared = _compare(house, answer.path, against.strip(), receipt)
+        except BlendexError as error:
+            trouble = error
+    return page(
+        request, "mirror.html", now,
+        key=key, mirror=summary, state="collected" if answer.path is None else "published", receipt=receipt,
+        names=names, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
+        trouble=trouble, folder=answer.path,
+    )  # fmt: skip
+
+
+def _sources(mirror: str, at: int) -> dict[str, Any]:
+    """A page of what it holds, from a place in its list on: a place is a byte, so that no line before it is read."""
+    path = os.path.join(mirror, "sources.jsonl")
+    items: list[dict[str, Any]] = []
+    with open(path, "rb") as file:
+        if at:
+            file.seek(at - 1)
+            if file.read(1) != b"\n":
+                file.readline()  # not the beginning of a line: go on with the next one
+        while len(items) < SOURCES and (line := file.readline()):
+            items.append(orjson.loads(line))
+        place = file.tell()
+        more = bool(file.read(1))
+    return {"items": items, "next": place if more else None}
+
+
+def _compare(house: House, mirror: str, against: str, receipt: dict[str, Any]) -> tuple[str, Difference]:
+    """How a mirror differs from another, named by key, name or build."""
+    if len(against) == 64:
+        other = house.resolver.mirror(lookup.mirror_key(against))
+    elif len(against) == lookup.ID_LENGTH:
+        other = house.resolver.build(lookup.build_id(against))
+    else:
+        other = house.resolver.name(lookup.name_of(against))
+    if other.path is None or other.key is None:
+        raise not_found("mirror", against)
+    if receipt["counts"]["sources"] + read_receipt(other.path, other.key)["counts"]["sources"] > MOST_COMPARED:
+        raise not_found("difference", f"between mirrors of more than {MOST_COMPARED:,} sources on a page")
+    return other.key, difference(other.path, mirror)
