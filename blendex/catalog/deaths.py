@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import delete, select
@@ -36,11 +37,21 @@ def lost(session: Session, ids: list[int]) -> None:
 
 def of_build(session: Session, build: str) -> list[dict[str, Any]]:
     """The last ones of a build, the newest first."""
-    rows = session.execute(select(Death).where(Death.build == build).order_by(Death.id.desc()).limit(MOST)).scalars()
+    statement = select(Death).where(Death.build == build).order_by(Death.id.desc()).limit(MOST)
+    return _told(session.execute(statement).scalars())
+
+
+def recent(session: Session, limit: int = 20) -> list[dict[str, Any]]:
+    """The last ones of all builds, the newest first."""
+    return _told(session.execute(select(Death).order_by(Death.id.desc()).limit(limit)).scalars())
+
+
+def _told(rows: Iterable[Death]) -> list[dict[str, Any]]:
     return [
         {
-            "at": round(row.at, 3), "work": row.work, "unit": row.unit, "attempt": row.attempt, "cause": row.cause,
-            "how": row.how or None, "in_hand": row.in_hand, "memory_bytes": row.memory, "worker": row.worker or None,
+            "at": round(row.at, 3), "build": row.build, "work": row.work, "unit": row.unit, "attempt": row.attempt,
+            "cause": row.cause, "how": row.how or None, "in_hand": row.in_hand, "memory_bytes": row.memory,
+            "worker": row.worker or None,
         }
         for row in rows
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from blendex.builds import describe, findings
 from blendex.builds.pace import pace
 from blendex.builds.submit import load_submission
-from blendex.catalog import blobs, builds, states, trace
+from blendex.catalog import blobs, builds, deaths, states, trace
 from blendex.catalog.models import RUNNING, Build
 from service import lookup
 from service.dashboard import words
@@ -33,6 +33,7 @@ router = APIRouter(
 
 PROBLEMS = 25
 UNITS = 100
+DEATHS = 10
 TABLE = 40
 DATASETS = 200
 LINES = 120
@@ -98,6 +99,8 @@ def moving(house: House, session: Session, build: Build, now: float) -> dict[str
         "units": sum(sum(cell["units"].values()) for cell in cells),
         "speed": speed,
         "slowest": trace.kept_slowest(traced) if traced and not running else [],
+        "waits": describe.stragglers(session, build),
+        "died": deaths.of_build(session, build.id)[:DEATHS],
         "speeds": speeds(traced["bins"] if traced else None, TABLE),
     }
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.builds.figures import worker_summary
-from blendex.catalog import builds, revision, states, trace, units, workers
+from blendex.catalog import builds, deaths, pauses, revision, states, trace, units, workers
 from blendex.observability import metrics
 from service import health
 from service.dashboard.live import Part, stream
@@ -27,7 +27,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=
 # Shown in places of their own; whatever else a worker tells is shown as it is.
 _KNOWN = (
     "id", "state", "host", "pid", "version", "classes", "slots", "busy", "budget_bytes", "taken_bytes", "started_at",
-    "seen_at",
+    "seen_at", "used_bytes", "predicted_bytes", "waiting", "ledger", "polled_at",
 )  # fmt: skip
 # Memory over time, as this process saw it while somebody looked: half an hour of heartbeats.
 _SEEN: deque[tuple[float, int, int]] = deque(maxlen=720)
@@ -51,6 +51,7 @@ def _workers(house: House) -> tuple[dict[str, Any], float]:
     with house.site.work.read() as session:
         found = [worker_summary(worker, alive) for worker, alive in workers.page(session)]
         held = trace.of_worker(session, [item["id"] for item in found])
+        died = deaths.recent(session)
         now = states.now(session)
     for item in found:
         item["held"] = held.get(item["id"], [])
@@ -61,7 +62,7 @@ def _workers(house: House) -> tuple[dict[str, Any], float]:
     latest = max((item["seen_at"] for item in alive), default=0.0)
     if alive and (not _SEEN or _SEEN[-1][0] < latest):
         _SEEN.append((latest, sum(item["taken_bytes"] for item in alive), sum(item["budget_bytes"] for item in alive)))
-    return {"workers": found, "alive": len(alive)}, now
+    return {"workers": found, "alive": len(alive), "died": died}, now
 
 
 @router.get("/workers")
@@ -148,6 +149,7 @@ def healthy(request: Request, house: HouseOf) -> Response:
             "units": sorted(units.census(session).items()),
             "builds": builds.census(session),
             "outbox": builds.outbox_length(session),
+            "paused": pauses.current(session),
             "alive": sum(alive for _, alive in workers.page(session)),
             "silent": sum(not alive for _, alive in workers.page(session)),
         }

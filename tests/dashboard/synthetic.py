@@ -6,6 +6,7 @@ from sqlalchemy import func, select, update
 
 from blendex.builds.site import Site
 from blendex.catalog import blobs, builds, dialect, states
+from blendex.catalog import units as units_catalog
 from blendex.catalog.models import Subscription, Unit
 
 SOURCES = 400_000
@@ -48,6 +49,7 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml", sources:
             )
         builds.set_datasets(session, build.id, described)
         count = sources // EACH
+        payload = units_catalog.pack({"compat": "", "sources": [["nemo_tar", "/data/set7/audio_3.tar", "", False, ""]]})
         units = []
         done = int(count * 0.61)
         for number in range(count):
@@ -69,7 +71,7 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml", sources:
             units.append(
                 {
                     "work": "index", "build": build.id, "state": state, "fence": 1, "attempts": 0, "priority": 0,
-                    "cost": cost, "turn": 0, "memory": 2**29, "payload": b"", "worker": worker,
+                    "cost": cost, "turn": 0, "memory": 2**29, "payload": payload, "worker": worker,
                     "lease_until": now + 86_400 if state == "leased" else None, "leased_at": leased_at,
                     "ended_at": ended_at, "waiting_since": began,
                 }

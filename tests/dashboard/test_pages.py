@@ -8,10 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
-from blendex.catalog import states, workers
+from blendex.catalog import deaths, states, workers
+from blendex.catalog.models import Unit
 from service.dashboard import drawing, operate, words
 from tests.dashboard import synthetic
 from tests.service.conftest import listening
@@ -45,14 +47,24 @@ def test_every_page_says_what_is_there(site: Site, client: httpx.Client, tmp_pat
     with site.work.write() as session:
         told = {"host": "cpu-01", "pid": 7, "version": "0.1.0", "state": "working", "classes": ["index"], "slots": 8,
                 "busy": 3, "budget": 16 * 10**9, "taken": 4 * 10**9}  # fmt: skip
-        workers.beat(session, "cpu-08.11.aa", 30, told)
+        workers.beat(
+            session, "cpu-08.11.aa", 30, told | {"used": 10**9, "waiting": "index is paused: the disk is full"}
+        )
+        unit = session.scalars(select(Unit).where(Unit.state == "leased").limit(1)).one()
+        deaths.record(session, unit, "cpu-08.11.aa", "memory", in_hand="/data/set7/audio_3.tar", memory=2**30)
     bad = failed["problems"][0]
     pages = {
         "/builds": ["granary-everything.yaml", ready["id"], "indexing", "failed", "one"],
         "/builds?state=failed": [failed["id"]],
         f"/builds/{ready['id']}": ["Use it", ready["path"], "0.5", "idxpack", "blend.yaml"],
         f"/builds/{failed['id']}": [bad["code"], bad["path"], "Exclude and publish", "Retry this one"],
-        f"/builds/{big}": ["In hand", "times longer than its like", "Cancel the build"],
+        f"/builds/{big}": [
+            "In hand",
+            "times longer than its like",
+            "Cancel the build",
+            "Waited for",
+            "came to nothing",
+        ],
         f"/builds/{big}/units": ["cpu-00.11.aa", "Being read"],
         f"/builds/{big}/posted": ["manifest_filepath: /data/set0"],
         f"/builds/{ready['id']}/units": ["From unit"],
@@ -63,7 +75,7 @@ def test_every_page_says_what_is_there(site: Site, client: httpx.Client, tmp_pat
         f"/sources?path={tmp_path}/a/": [f"{tmp_path}/a/audio_0.tar"],
         f"/sources?path={tmp_path}/a/audio_0.tar": ["Who uses it", ready["id"], failed["id"], "structure"],
         f"/sources?path={bad['path']}": [bad["code"]],
-        "/workers": ["cpu-01", "3 / 8", "index unit", big],
+        "/workers": ["cpu-01", "3 / 8", "index unit", big, "the disk is full", "/data/set7/audio_3.tar", "1.0 GB"],
         "/lint": ["Lint"],
         "/health": ["Disk of the root", "waiting", site.work.engine.dialect.name],
     }
@@ -159,9 +171,9 @@ def test_errors_are_pages(client: httpx.Client, method: str, address: str, statu
 
 
 def test_what_a_worker_tells_besides_is_shown() -> None:
-    assert operate._told("predicted_bytes", 5 * 10**8) == [("predicted", "500 MB")]
+    assert operate._told("swapped_bytes", 5 * 10**8) == [("swapped", "500 MB")]
     assert operate._told("causes", {"memory": 2}) == [("causes: memory", "2")]
-    assert operate._told("waiting", ["a", "b"]) == [("waiting", "a; b")]
+    assert operate._told("notes", ["a", "b"]) == [("notes", "a; b")]
     assert operate._told("why", None) == []
 
 
