@@ -1,8 +1,8 @@
 """What a claim costs among 80 waiting units and among 400,000, in alternating rounds, on the database of an URL.
 
 ``python benchmarks/claims.py [URL]``; SQLite in a temporary folder by default. The physical limit is a transaction that
-claims nothing: a lock, an update by primary key, a commit. Of SQLite the processor time is told as well, since all
-of it is ours: it does not depend on what else the machine does.
+claims nothing: a lock, an update by primary key, a commit. Of SQLite the processor time is told as well, since all of
+it is ours: it does not depend on what else the machine does.
 """
 
 from __future__ import annotations

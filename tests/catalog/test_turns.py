@@ -165,3 +165,4 @@ def test_a_claim_among_many_reads_indexes_only(open_site: OpenSite, memory: int)
     print(told[1])
     assert "Seq Scan on units" not in told[1]
     assert "SCAN units" not in told[1]
+    assert told[1].count("USE TEMP B-TREE") <= 1, "lanes are sorted, units are not"

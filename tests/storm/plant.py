@@ -8,7 +8,7 @@ from dataclasses import replace
 from blendex.runtime import slots
 
 CHILDREN = "tests.storm.children"
-BUGS = ("ledger ignored", "poison blamed on the worker", "private files left", "work done twice")
+BUGS = ("ledger ignored", "poison blamed on the worker")
 
 
 class StormSlots(slots.Slots):
@@ -36,10 +36,6 @@ def plant(journal: str, pause: float, clock: float, bug: str | None) -> None:
         _ledger_ignored()
     elif bug == "poison blamed on the worker":
         _poison_blamed()
-    elif bug == "private files left":
-        _files_left()
-    elif bug == "work done twice":
-        _done_twice()
 
 
 def _ledger_ignored() -> None:
@@ -55,18 +51,3 @@ def _poison_blamed() -> None:
 
     real = indexing._cause
     indexing._cause = lambda unit, outcome: real(unit, replace(outcome, cause="signal", how="SIGKILL"))
-
-
-def _files_left() -> None:
-    """Nobody sweeps what the dead left."""
-    from blendex.builds import reap
-
-    reap._sweep_staging = lambda _site: None
-
-
-def _done_twice() -> None:
-    """Leases are taken back from the living, whose outcomes count nevertheless."""
-    from tests.cluster import bugs
-
-    bugs.plant("lease check off")
-    bugs.plant("fence ignored")

@@ -59,8 +59,6 @@ def test_the_same_workers_with_their_ledger_keep_the_budget(tmp_path: Path) -> N
     ("bug", "told"),
     [
         ("poison blamed on the worker", "left out"),
-        ("private files left", "left over"),
-        ("work done twice", "may have been killed|left over|instead of"),
     ],
 )
 def test_a_planted_mistake_is_seen(tmp_path: Path, bug: str, told: str) -> None:
