@@ -174,6 +174,7 @@ class Endpoint:
     def range(self, place: Place, start: int, stop: int, expect: Stat) -> bytes:
         """Exactly the bytes from ``start`` to ``stop``."""
         with self.stream(place, start, stop, expect) as stream:
+            stream.measured = False  # others run beside it: it tells nothing of a stream alone
             return stream.take(stop - start)
 
     def whole(self, place: Place, expect: Stat | None = None, limit: int | None = None) -> tuple[Stat, bytes] | Stat:
@@ -223,6 +224,7 @@ class Stream:
         self._tries = tries or endpoint.tries()
         self._skip = 0
         self._came, self._waited = 0, 0.0
+        self.measured = True
         self._deadline = time.monotonic() + BODY_SECONDS + (stop - start) / SLOWEST
         self.position = start
         self.cut = False
@@ -280,7 +282,7 @@ class Stream:
         data = self._piece(count)
         self._waited += time.monotonic() - began
         self._came += len(data)
-        if self._came >= LEAST_BYTES:
+        if self._came >= LEAST_BYTES and self.measured:
             self._endpoint.meter.streamed(self._came, self._waited)
             self._came, self._waited = 0, 0.0
         self.position += len(data)

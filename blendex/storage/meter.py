@@ -28,6 +28,11 @@ class Meter:
         self.together = known.get("together", 0.0)  # 0: never measured
         self.samples = 0
 
+    @property
+    def streamed_once(self) -> bool:
+        """Whether one stream alone was ever measured."""
+        return self.stream != BANDWIDTH
+
     def answered(self, seconds: float) -> None:
         """A response began after ``seconds``."""
         with self._lock:
@@ -53,6 +58,11 @@ class Meter:
         with self._lock:
             self.together = rate if not self.together else self.together + SHARE * (rate - self.together)
             self.samples += 1
+
+    def doubt(self) -> None:
+        """Several streams were passed over for one: what was measured once of them is believed a little less."""
+        with self._lock:
+            self.together *= 1.05
 
     def as_dict(self) -> dict[str, float]:
         """What the catalog shall remember."""

@@ -222,6 +222,11 @@ class OpenedObject:
             "windows": step / (meter.together or FLIGHT * meter.stream),
         }
         best = self.forced or min(costs, key=lambda way: costs[way])
+        if best == "windows" and self._taken != "stream" and not meter.streamed_once and not self.forced:
+            # What several bring is judged by what one brings: that is measured first, over a few steps.
+            best, self._need = "stream", LEARNING
+        elif best == "stream":
+            meter.doubt()
         if self._taken is not None and (best == self._taken or costs[best] > CLEARLY * costs[self._taken]):
             return
         if best == "windows" and self.size - position <= 2 * LEAST_WINDOW:
