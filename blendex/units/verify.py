@@ -47,7 +47,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Check a mirror.
 
     Args:
-        arguments: mirror (folder), sources (True: compare the tokens of the sources too), roots.
+        arguments: mirror (folder), sources (True: compare the tokens of the sources too), roots and stores as for
+            a build; without roots every path may be read.
         report: gets {"done": n, "total": n}.
 
     Returns:
@@ -60,7 +61,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     changed: list[str] = []
     if file_digest(os.path.join(mirror, "sources.jsonl")) != receipt["sources_sha256"]:
         faults.append({"path": "sources.jsonl", "reason": "holds other bytes than were published"})
-    storage = open_stores(arguments)
+    # By itself it is a user's own command, which reads what the user may.
+    storage = open_stores({"roots": ["/"]} | arguments)
     total = receipt["counts"]["sources"]
     checked = 0
     for line in read_sources(mirror):
