@@ -26,7 +26,6 @@ _MANIFEST, _TARS, _PATHS = "manifest_filepath", "tarred_audio_filepaths", "paths
 _NATIVE = frozenset(("nemo", "nemo_tarred"))
 _CHATS = frozenset(("multimodal_conversation", "share_gpt"))
 _TEXTS = frozenset(("nemotron_text_converation", "materialized_sft_messages"))
-_MOST_ITEMS = 2_000_000
 
 
 def packing(walk: Walk, entry: Entry, by_key: dict[str, list[Source]]) -> Packing:
@@ -155,7 +154,7 @@ class _Gatherer:
         if place is None or not isinstance(value, MapNode | SeqNode):
             return value
         self._items += len(value)
-        if depth > self.walk.limits.depth or self._items > _MOST_ITEMS:
+        if depth > self.walk.limits.depth or self._items > self.walk.limits.paths:
             raise BlendexError(
                 Code.BLEND_RECURSIVE,
                 "Interpolated lists lead into each other without an end.",

@@ -151,8 +151,6 @@ def test_description(idle: Service) -> None:
             assert "application/problem+json" in operation["responses"]["default"]["content"]
 
 
-# The server runs in a thread of this process and draws its jitter while a strategy draws: Hypothesis cannot tell.
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 def test_schemathesis(service: Service, ready: dict[str, Any]) -> None:
     assert ready["state"] == "ready"
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json").include(method="GET")
