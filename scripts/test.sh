@@ -8,4 +8,4 @@ cd "$(dirname "$0")/.."
 
 echo "Installing requirements/dev.txt into .venv"
 install_locked requirements/dev.txt
-exec "$python" -m pytest -n 2 "$@"
+exec "$python" -m pytest -n 2 --dist loadgroup "$@"

@@ -47,12 +47,16 @@ def _field(path: Path, name: str) -> int | None:
 
 
 def kernel_kills() -> int:
-    """How many processes the kernel has killed for want of memory: in this cgroup and below, else on this host.
+    """How many processes the kernel has killed for want of memory: in this cgroup, else on this host.
 
-    Version 1 of cgroups counts in the group of the killed process alone, so there the host's count serves.
+    Children live in the cgroup of their worker, so what groups below it count (``memory.events``) is somebody else's;
+    kernels before 5.4 have no other count. Version 1 of cgroups counts in the group of the killed process alone, so
+    there the host's count serves.
     """
+    group = Path("/sys/fs/cgroup") / _own_group("").lstrip("/")
     for path in (
-        Path("/sys/fs/cgroup") / _own_group("").lstrip("/") / "memory.events",
+        group / "memory.events.local",
+        group / "memory.events",
         Path("/proc/vmstat"),
     ):
         if (found := _field(path, "oom_kill")) is not None:

@@ -1,4 +1,4 @@
-"""A few hundred crash points, every kind of them, and proof that the checks can fail."""
+"""A hundred crash points, every kind of them, and proof that the checks can fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos import trial as trials
 from tests.chaos.trial import Scenario, check_mirrors, prepare, trial
 from tests.support.corpus import sidecars, wait_until_calm
 
-SHARES = 8
+SHARES = 4
 COUNT = 30
 
 

@@ -16,6 +16,9 @@ import pytest
 from blendex.runtime import budget, frames
 from blendex.runtime.slots import Call, Slots
 
+# The kernel counts what it kills for the whole host where cgroups are of version 1: one test after another.
+pytestmark = pytest.mark.xdist_group("kernel kills")
+
 
 def children() -> list[psutil.Process]:
     """The children of these slots: other tests of this process have servers and slots of their own."""
@@ -145,9 +148,7 @@ def test_a_child_at_rest_is_small(slots: Slots, tmp_path: Path) -> None:
     try:
         made.start(Call("blendex.units.index:run", unit))
         assert made.outcomes.get(timeout=60).cause == "done"
-        (child,) = [
-            item for item in {*psutil.Process().children()} - others if "blendex.units" in item.cmdline()
-        ]
+        (child,) = [item for item in {*psutil.Process().children()} - others if "blendex.units" in item.cmdline()]
         print(child.memory_full_info())
         assert child.memory_full_info().uss < 30 * 2**20
         assert {int(name) for name in os.listdir(f"/proc/{child.pid}/fd")} <= {0, 1, 2, 3}

@@ -32,6 +32,7 @@ def pytest_runtest_setup() -> None:
         pytest.skip("PostgreSQL or Redis is not installed: apt-get install postgresql redis-server")
 
 
+@pytest.mark.long
 def test_a_short_storm_changes_nothing_but_time(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
@@ -43,6 +44,7 @@ def test_a_short_storm_changes_nothing_but_time(tmp_path: Path) -> None:
 # Every check sees what it is there for: a mistake planted into the workers, or its trace into a folder.
 
 
+@pytest.mark.long
 def test_workers_that_ignore_each_other_exceed_the_budget(tmp_path: Path) -> None:
     """Twelve heavy ones at a time, where three workers with two slots each think that they are alone."""
     with pytest.raises(ViolationError, match="are the budget"):
