@@ -269,6 +269,9 @@ class Slots:
                 self._finish(work, Outcome(work.ticket, work.kill_cause))
                 continue
             process = self._idle.pop() if self._idle else None
+            if process is not None and process.popen.poll() is not None:
+                self._retire(process, processes)  # it ended while it had nothing to do: no call is to blame
+                process = None
             if process is None:
                 try:
                     process = _Process(self._package)
