@@ -6,8 +6,9 @@ from blendex.blend.collections import packing
 from blendex.blend.entries import Entry, weight_of
 from blendex.blend.load import Limits, Node, Reader
 from blendex.blend.model import Dataset, Derivation, Discovery, Leaf, Pointer, Problem, Source
-from blendex.blend.sources import Finder, Found
+from blendex.blend.sources import Finder
 from blendex.blend.walk import Walk
+from blendex.blend.work import Found
 from blendex.blend.world import World
 from blendex.errors import Code
 

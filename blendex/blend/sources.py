@@ -13,8 +13,6 @@ from blendex.blend.walk import Walk
 from blendex.blend.work import Found, Work
 from blendex.errors import BlendexError, Code
 
-__all__ = ["Finder", "Found"]
-
 _SHARD_ID = re.compile(r"_(\d+)[^/\d]*$")
 _MAX_FOLDERS = 100_000
 _MAX_CHARACTERS = 512 * 1024 * 1024

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +12,14 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from blendex.builds.loop import ClaimLoop
 from blendex.builds.site import Site, open_site
-from blendex.runtime.slots import Slots
-from blendex.sample import make
 from blendex.settings import Settings
 from tests.dashboard import synthetic
-from tests.service.conftest import Service, listening
+from tests.service.conftest import Service, blend, listening, ready, sample, working
 from tests.support import corpus
+
+# Fixtures of the service that serve here, too, with this folder's own service.
+__all__ = ["blend", "ready", "sample"]
 
 HERE = Path(__file__).parent
 SHOTS = Path(os.environ.get("BLENDEX_ARTEFACTS", HERE.parent.parent / "artefacts")) / "screenshots"
@@ -96,20 +95,6 @@ def tab(browser: Browser, service: Service) -> Iterator[Page]:
         assert said == []
 
 
-@pytest.fixture(scope="session")
-def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped sample, old enough to prove something."""
-    folder = make(tmp_path_factory.mktemp("allowed") / "sample").parent
-    corpus.wait_until_calm()
-    return folder
-
-
-@pytest.fixture(scope="session")
-def blend(sample: Path) -> str:
-    """The sample's blend, with its folder written out."""
-    return (sample / "blend.yaml").read_text().replace("${data_blend_dir}", str(sample))
-
-
 def site_at(folder: Path, allowed: Path) -> Site:
     settings = Settings.model_validate({"root": folder, "poll_seconds": 0.05, "slots": 2, "pack_sources": 4})
     return open_site(settings, (str(allowed),))
@@ -119,15 +104,8 @@ def site_at(folder: Path, allowed: Path) -> Site:
 def service(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Iterator[Service]:
     """The service with its workers."""
     site = site_at(tmp_path_factory.mktemp("served") / "root", sample.parent)
-    loop = ClaimLoop(site, Slots(2, "blendex.units"))
-    worker = threading.Thread(target=loop.run)
-    worker.start()
-    try:
-        with listening(site, sample.parent, loop.wake, alive=worker.is_alive) as running:
-            yield running
-    finally:
-        loop.stop()
-        worker.join()
+    with working(site, sample.parent) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
@@ -136,14 +114,6 @@ def idle(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Iterator[Ser
     site = site_at(tmp_path_factory.mktemp("idle") / "root", sample.parent)
     with listening(site, sample.parent, lambda: None, alive=lambda: True) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def ready(service: Service, blend: str) -> dict[str, Any]:
-    """The sample, built."""
-    build = service.built(blend, name="sample")
-    assert build["state"] == "ready", build
-    return build
 
 
 @pytest.fixture(scope="session")

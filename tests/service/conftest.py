@@ -69,6 +69,20 @@ def listening(site: Site, data: Path, wake: Callable[[], None], **values: Any) -
         site.work.engine.dispose()
 
 
+@contextmanager
+def working(site: Site, data: Path) -> Iterator[Service]:
+    """A service that listens, with its claim loop."""
+    loop = ClaimLoop(site, Slots(2, "blendex.units"))
+    worker = threading.Thread(target=loop.run)
+    worker.start()
+    try:
+        with listening(site, data, loop.wake, alive=worker.is_alive) as running:
+            yield running
+    finally:
+        loop.stop()
+        worker.join()
+
+
 def _site(folder: Path, allowed: Path, **values: Any) -> Site:
     settings = Settings.model_validate({"root": folder, "poll_seconds": 0.05, "slots": 2, **values})
     return open_site(settings, (str(allowed),))
@@ -92,15 +106,8 @@ def blend(sample: Path) -> str:
 def service(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Iterator[Service]:
     """The service with its claim loop."""
     site = _site(tmp_path_factory.mktemp("served") / "root", sample.parent)
-    loop = ClaimLoop(site, Slots(2, "blendex.units"))
-    worker = threading.Thread(target=loop.run)
-    worker.start()
-    try:
-        with listening(site, sample.parent, loop.wake, alive=worker.is_alive) as running:
-            yield running
-    finally:
-        loop.stop()
-        worker.join()
+    with working(site, sample.parent) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

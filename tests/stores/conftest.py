@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from blendex.storage import batch
 from tests.support import aistore as emulator
 from tests.support import s3 as servers
 from tests.support.aistore import Cluster
@@ -22,6 +23,14 @@ def s3() -> Iterator[S3]:
     """One S3 server per session."""
     with servers.serve() as server:
         yield server
+
+
+@pytest.fixture
+def fresh_memory() -> Iterator[None]:
+    """Nothing is remembered of which endpoints served batches."""
+    batch.forget()
+    yield
+    batch.forget()
 
 
 @pytest.fixture

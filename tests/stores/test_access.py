@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from blendex.builds.resolve import Resolver
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
-from blendex.storage import batch
 from service.text import export_lines
 from tests.support.aistore import Cluster
 from tests.support.corpus import corpus
 from tests.support.inline import InlineRunner
+
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 OpenSite = Callable[..., Site]
 
@@ -26,13 +27,6 @@ OpenSite = Callable[..., Site]
 @pytest.fixture
 def dialect() -> str:
     return "sqlite"
-
-
-@pytest.fixture(autouse=True)
-def fresh_memory() -> Iterator[None]:
-    batch.forget()
-    yield
-    batch.forget()
 
 
 def checked(open_site: OpenSite, data: Path, cluster: Cluster) -> tuple[Site, dict[str, Any], dict[str, Any]]:

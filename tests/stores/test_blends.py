@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import orjson
@@ -14,13 +14,14 @@ from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
-from blendex.storage import batch
 from blendex.units.receipt import read_sources
 from blendex.units.verify import run as verify
 from tests.support.aistore import Cluster
 from tests.support.corpus import manifest, put, sidecars, tar
 from tests.support.inline import InlineRunner
 from tests.support.s3 import S3
+
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 OpenSite = Callable[..., Site]
 ODD = [
@@ -32,13 +33,6 @@ ODD = [
 @pytest.fixture
 def dialect() -> str:
     return "sqlite"
-
-
-@pytest.fixture(autouse=True)
-def fresh_memory() -> Iterator[None]:
-    batch.forget()
-    yield
-    batch.forget()
 
 
 @pytest.fixture(params=["s3", "aistore"])

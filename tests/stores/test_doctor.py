@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from blendex.cli.app import app
-from blendex.storage import batch
 from tests.support import faultproxy
 from tests.support.aistore import Cluster
 from tests.support.s3 import S3
 
-
-@pytest.fixture(autouse=True)
-def fresh_memory() -> Iterator[None]:
-    batch.forget()
-    yield
-    batch.forget()
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 
 def examined(monkeypatch: pytest.MonkeyPatch, profile: dict[str, Any], *urls: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from tests.support.aistore import Cluster
 from tests.support.corpus import manifest, tar
 from tests.support.s3 import S3
 
+pytestmark = pytest.mark.usefixtures("fresh_memory")
+
 PATIENCE = {"patience_seconds": 4.0, "read_seconds": 0.7, "connect_seconds": 0.7}
 MANIFESTS, TARS = 24, 2
 
@@ -38,13 +39,6 @@ def objects() -> dict[str, bytes]:
 
 OBJECTS = objects()
 TOTAL = sum(map(len, OBJECTS.values()))
-
-
-@pytest.fixture(autouse=True)
-def fresh_memory() -> Iterator[None]:
-    batch.forget()
-    yield
-    batch.forget()
 
 
 def index(root: Path, profile: dict[str, Any], scheme: str, bucket: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,11 @@ from blendex.blend.world import World
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
-from blendex.storage import batch
 from tests.support.aistore import Cluster
 from tests.support.corpus import corpus, sidecars, submission
 from tests.support.inline import InlineRunner
+
+pytestmark = pytest.mark.usefixtures("fresh_memory")
 
 OpenSite = Callable[..., Site]
 SHARDS = 250  # pairs of manifest and tar
@@ -34,13 +35,6 @@ MENDED = {
 @pytest.fixture
 def dialect() -> str:
     return "sqlite"
-
-
-@pytest.fixture(autouse=True)
-def fresh_memory() -> Iterator[None]:
-    batch.forget()
-    yield
-    batch.forget()
 
 
 def storm(open_site: OpenSite, data: Path, tmp_path: Path, cluster: Cluster, mode: str, seed: int, shards: int) -> None:
