@@ -32,6 +32,7 @@ def create(
     file: str,
     options: dict[str, Any],
     priority: int = 0,
+    team: str = "",
 ) -> tuple[Build, bool]:
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
@@ -39,6 +40,7 @@ def create(
     values = {
         "id": new_id(),
         "owner": owner,
+        "team": team,
         "identity": identity,
         "state": "queued",
         "submission": digest,

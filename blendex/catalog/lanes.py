@@ -26,9 +26,9 @@ def open_lane(session: Session, build: str, priority: int) -> None:
     if (build, priority) in opened:
         return
     opened.add((build, priority))
-    owner = session.execute(select(Build.owner).where(Build.id == build)).scalar_one_or_none() or ""
-    # There are no teams yet: an owner stands in for one.
-    names = {"team": f"team/{owner}", "owner": f"owner/{owner}", "own": f"build/{build}"}
+    who = session.execute(select(Build.team, Build.owner).where(Build.id == build)).one_or_none()
+    team, owner = who or ("", "")
+    names = {"team": f"team/{team or owner}", "owner": f"owner/{owner}", "own": f"build/{build}"}
     made = session.execute(
         dialect.insert(session, Lane)
         .values(build=build, priority=priority, **names)

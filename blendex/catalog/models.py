@@ -66,6 +66,8 @@ class Build(Base):
     __tablename__ = "builds"
     id: Mapped[str] = mapped_column(String(26), primary_key=True)
     owner: Mapped[str] = mapped_column(String(128))
+    # Empty: the owner stands for a team of one
+    team: Mapped[str] = mapped_column(String(128), server_default="", default="")
     identity: Mapped[str] = mapped_column(String(64))
     state: Mapped[str] = mapped_column(String(16))
     fence: Mapped[int] = mapped_column(Integer, default=0)
