@@ -42,6 +42,9 @@ class InlineRunner:
         self.outcomes.put(outcome)
         return ticket
 
+    def holding(self, ticket: int) -> dict[str, Any]:
+        return {}
+
     def cancel(self, ticket: int, cause: str = "cancelled") -> None:
         """Nothing runs between calls."""
 
