@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
@@ -13,6 +13,7 @@ from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
 from service.api.v1 import builds, lint, mirrors, names, workers
+from service.callers import Gate, guard
 from service.dashboard import site as site_pages
 from service.edge import Edge
 from service.house import House
@@ -55,8 +56,10 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
+        dependencies=[Depends(guard)],
     )
     app.state.house = house
+    app.state.gate = Gate(site)
     problems.install(app)
     routers = (builds, mirrors, names, lint, workers, health, telemetry)
     for router in (module.router for module in routers):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends
@@ -30,9 +30,10 @@ class House:
 
 
 def get_house(request: Request) -> House:
-    """The house of the app that got this request."""
+    """The house of the app that got this request, as whoever asks may use it."""
     house: House = request.app.state.house
-    return house
+    site: Site = request.state.site
+    return replace(house, site=site, resolver=house.resolver.used_by(site))
 
 
 HouseOf = Annotated[House, Depends(get_house)]

@@ -6,6 +6,7 @@ one stat. Only builds that run are looked up in the catalog.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from blendex.builds.control import not_found
 from blendex.builds.describe import eta
 from blendex.builds.site import Site
+from blendex.builds.visibility import Verdicts
 from blendex.catalog import builds, mirrors
 from blendex.errors import BlendexError
 from blendex.storage.root import HEX
@@ -35,15 +37,23 @@ class Answer:
     total: int = 0
     eta_seconds: float | None = None
     error: BlendexError | None = None
+    team: str = ""
 
 
 class Resolver:
-    """Answers look-ups for one site."""
+    """Answers look-ups for whoever uses a site: what they may not see is not there."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self.verdicts = Verdicts()
         self._ready: OrderedDict[str, Answer] = OrderedDict()
         self._lock = threading.Lock()
+
+    def used_by(self, site: Site) -> Resolver:
+        """The same, with what it has kept, for somebody else."""
+        other = copy.copy(self)
+        other._site = site
+        return other
 
     def build(self, build: str) -> Answer:
         """The state of a build.
@@ -54,10 +64,12 @@ class Resolver:
         with self._lock:
             kept = self._ready.get(build)
         if kept is not None:
+            if not self._site.who.sees(kept.team):
+                raise not_found("build", build)
             return self._alive(kept)
         with self._site.work.read() as session:
             row = builds.get(session, build)
-            if row is None:
+            if row is None or not self._site.who.sees(row.team):
                 raise not_found("build", build)
             if row.state in ("failed", "cancelled"):
                 error = BlendexError.from_dict(row.error) if row.error else None
@@ -80,6 +92,7 @@ class Resolver:
                 key=row.mirror,
                 path=self._site.root.mirror(row.mirror),
                 excluded=len(row.excluded),
+                team=row.team,
             )
         with self._lock:
             self._ready[build] = answer
@@ -95,7 +108,7 @@ class Resolver:
         """
         with self._site.work.read() as session:
             row = mirrors.name(session, name)
-            if row is None:
+            if row is None or not self._site.who.sees(row.team):
                 raise not_found("name", name)
             build = row.build
         return self.build(build)
@@ -107,6 +120,8 @@ class Resolver:
             BlendexError: not_found.
         """
         if len(key) != 64 or not HEX.issuperset(key):
+            raise not_found("mirror", key)
+        if not self.verdicts.mirror(self._site, key):
             raise not_found("mirror", key)
         answer = Answer("ready", key=key, path=self._site.root.mirror(key))
         if self._there(answer):
