@@ -7,10 +7,12 @@ nodes that show one token cost no query each; a token that is revoked is worth n
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,6 +26,7 @@ from blendex.catalog import dialect, teams, tokens
 from blendex.catalog.audit import Actor
 from blendex.errors import BlendexError, Code
 from service.rules import LOOKUP, OPEN, RULES
+from service.watch import Snapshot, Watch
 
 SESSION_COOKIE = "blendex_session"
 KEPT_SECONDS = 5.0
@@ -68,7 +71,7 @@ def caller(request: Request) -> Caller:
 class _Known(NamedTuple):
     at: float
     caller: Caller
-    site: Site | None  # as they may use it
+    site: Site  # as they may use it
 
 
 class Gate:
@@ -84,7 +87,7 @@ class Gate:
         self._open = settings.auth == "none"
         self._anonymous = _networks(settings.anonymous_lookup)
         self._proxies = _networks(settings.proxy.networks if settings.proxy else ())
-        self._kept: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
+        self._kept: OrderedDict[str, _Known] = OrderedDict()
         self._nobody = Caller(ANONYMOUS, "", frozenset())
 
     async def identify(self, request: Request, scope: str) -> tuple[Caller, Site]:
@@ -96,7 +99,7 @@ class Gate:
         address = request.client.host if request.client else ""
         found = await self._find(request, address, scope)
         if found is not None:
-            return replace(found.caller, address=address), found.site or self._site
+            return replace(found.caller, address=address), found.site
         if scope == OPEN:
             return replace(self._nobody, address=address), narrowing.narrowed(self._site, None)
         raise _refusal("nobody said who asks.")
@@ -104,11 +107,13 @@ class Gate:
     async def _find(self, request: Request, address: str, scope: str) -> _Known | None:
         if self._open:
             return _Known(0.0, Caller(self._site.settings.owner, "", ALL, everything=True), self._site)
+        if scope == OPEN:
+            return None  # not worth a query, and a probe must not depend on one
         header = request.headers.get("authorization")
         if header is not None:
             kind, _, secret = header.partition(" ")
             found = await self._by_secret(secret.strip(), scope) if kind.lower() == "bearer" else None
-            if found is None and scope != OPEN:
+            if found is None:
                 raise _refusal("the token is not good: it is unknown, was revoked, or its time is over.")
             return found
         cookie = request.cookies.get(SESSION_COOKIE)
@@ -124,7 +129,8 @@ class Gate:
     async def _by_secret(self, secret: str, scope: str) -> _Known | None:
         if not well_formed(secret):
             return None
-        return await self._kept_or((digest(secret),), scope)
+        hashed = digest(secret)
+        return await self._kept_or(hashed, lambda: self._of_token(hashed), scope)
 
     async def _by_proxy(self, request: Request, scope: str) -> _Known | None:
         proxy = self._site.settings.proxy
@@ -132,23 +138,23 @@ class Gate:
         owner, team = (request.headers.get(name, "") for name in (proxy.user_header, proxy.team_header))
         if not OWNER.fullmatch(owner) or not narrowing.NAME.fullmatch(team):
             return None
-        return await self._kept_or((owner, team), scope)
+        return await self._kept_or(f"{owner} {team}", lambda: self._of_proxy(owner, team), scope)
 
-    async def _kept_or(self, key: tuple[str, ...], scope: str) -> _Known | None:
+    async def _kept_or(self, key: str, find: Callable[[], tuple[Caller, Site] | None], scope: str) -> _Known | None:
         kept = self._kept.get(key)
         now = time.monotonic()
         if kept is not None and now - kept.at < KEPT_SECONDS:
             return kept
         try:
-            caller = await run_in_threadpool(self._of_proxy if len(key) == 2 else self._of_token, *key)
+            asked = await run_in_threadpool(find)
         except dialect.AWAY:
             if kept is not None and scope == LOOKUP and now - kept.at < AWAY_SECONDS:
                 return kept
             raise
-        if caller is None:
+        if asked is None:
             self._kept.pop(key, None)
             return None
-        self._kept[key] = found = _Known(now, *caller)
+        self._kept[key] = found = _Known(now, *asked)
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT:
             self._kept.popitem(last=False)
@@ -180,7 +186,7 @@ class Gate:
 
     def forget(self, secret: str) -> None:
         """Keep no longer what a secret proved: its session was ended."""
-        self._kept.pop((digest(secret),), None)
+        self._kept.pop(digest(secret), None)
 
 
 async def guard(request: Request) -> None:
@@ -198,10 +204,65 @@ async def guard(request: Request) -> None:
             f"this needs the scope {scope}; yours is {max(found.scopes, key=SCOPES.index)}.",
             next_step="Ask for a token with that scope.",
         )
-    request.state.caller = found
+    request.state.caller, request.state.scope = found, scope
     number = getattr(request.state, "number", "")
     actor = Actor(found.owner, found.team, found.everything, found.token_id, number, found.address)
     request.state.site = replace(site, actor=actor)
+
+
+class Guarded:
+    """Watches for whoever asked while they still may: a token that is revoked ends its streams and waits, too.
+
+    Args:
+        watch: of the process.
+        request: what was asked.
+    """
+
+    def __init__(self, watch: Watch, request: Request) -> None:
+        self._watch = watch
+        self._request = request
+
+    @property
+    def streams(self) -> int:
+        """Streams that are open in this process."""
+        return self._watch.streams
+
+    @streams.setter
+    def streams(self, value: int) -> None:
+        self._watch.streams = value
+
+    async def _check(self) -> None:
+        gate: Gate = self._request.app.state.gate
+        await gate.identify(self._request, self._request.state.scope)
+
+    async def until_ended(self, build: str, seconds: float) -> None:
+        """As of the watch.
+
+        Raises:
+            BlendexError: unauthenticated, when they may not ask any more.
+        """
+        await self._watch.until_ended(build, seconds)
+        await self._check()
+
+    async def follow(self, build: str, after: int | None = None) -> AsyncGenerator[Snapshot, None]:
+        """As of the watch; it ends when they may not ask any more."""
+        async with aclosing(self._watch.follow(build, after)) as states:
+            following: asyncio.Task[Snapshot] | None = None
+            try:
+                while True:
+                    following = following or asyncio.ensure_future(anext(states))
+                    done, _ = await asyncio.wait({following}, timeout=KEPT_SECONDS)
+                    try:
+                        await self._check()
+                        if done:
+                            snapshot, following = following.result(), None
+                            yield snapshot
+                    except (BlendexError, StopAsyncIteration, *dialect.AWAY):
+                        return
+            finally:
+                if following is not None:
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
 
 
 def _refusal(why: str) -> BlendexError:

@@ -18,7 +18,8 @@ from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission, queue_plan
-from blendex.catalog import blobs, builds, mirrors, sources, states, units
+from blendex.builds.teams import site_of
+from blendex.catalog import audit, blobs, builds, mirrors, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
@@ -178,7 +179,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
                 )
                 return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
             made = packs_of(session, build, judged)
-            asked = access.samples(site, session, build, world)
+            asked = access.samples(site_of(site, build.team), session, build, world)
             checked_at = round(states.now(session), 3)
     except ReplanError:
         return []
@@ -206,7 +207,7 @@ def _call(
     layouts = {str(pack.layout_hash) for pack in made.files.values()}
     arguments = submission | {
         "root": site.root.path,
-        **site.reading(),
+        **site_of(site, build.team).reading(),
         "access": asked,
         "build": build.id,
         "attempt": attempt(unit),
@@ -241,7 +242,8 @@ def _call(
             "excluded": excluded,
             "packs": made.datasets,
             "amounts": amounts.of_datasets(judged),
-        },
+        }
+        | ({"team": build.team} if build.team else {}),
     }
     return Call("blendex.units.stage:run", arguments, unit.memory, site.settings.unit_seconds)
 
@@ -326,7 +328,10 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
         assert build is not None
         names = list(build.names)
         for name in sorted(names):
-            mirrors.point(session, name, build.id)
+            if mirrors.point(session, name, build.id, build.team) is None:
+                names.remove(name)  # another team was faster
+                continue
+            audit.note(session, audit.Actor(build.owner, build.team), "name.set", name)
         units.unsubscribe(session, build.id)
     for name in names:
         write_pointer(site.work, site.root, name)

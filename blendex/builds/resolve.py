@@ -12,8 +12,8 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from blendex.builds.control import not_found
 from blendex.builds.describe import eta
+from blendex.builds.naming import not_found
 from blendex.builds.site import Site
 from blendex.builds.visibility import Verdicts
 from blendex.catalog import builds, mirrors

@@ -6,6 +6,7 @@ import hashlib
 import re
 import secrets
 import zlib
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -141,6 +142,15 @@ def open_session(session: Session, who: audit.Actor, shown: tokens.Shown, second
     )  # fmt: skip
     audit.note(session, who, "session.open", str(shown.token))
     return secret
+
+
+def close_session(site: Site, secret: str) -> None:
+    """End a session; nothing when it is over already."""
+    with site.work.write() as session:
+        shown = tokens.find(session, digest(secret))
+        if shown is not None and tokens.end_session(session, digest(secret)) is not None:
+            who = replace(site.who, owner=shown.owner, team=shown.team, token=shown.token)
+            audit.note(session, who, "session.close", str(shown.token))
 
 
 def summary(row: Token) -> dict[str, Any]:

@@ -13,11 +13,14 @@ import orjson
 import zstandard
 
 from blendex.builds.site import Site
+from blendex.catalog.models import Mirror
 from blendex.storage.profiles import place_of
 
 # Verdicts kept, each of one mirror for one set of rules. A mirror never changes, so a verdict is right for ever.
 KEPT = 50_000
 DERIVED = "derived:"
+# Of a list that is mostly others': looked through for one page.
+MOST_BATCHES = 20
 PIECE = 1 << 18
 
 
@@ -95,3 +98,32 @@ class Verdicts:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return verdict
+
+    def page(
+        self, site: Site, fetch: Callable[[int | None, int], list[Mirror]], before: int | None, limit: int
+    ) -> tuple[list[Mirror], str | None]:
+        """A page of those mirrors of a list that may be seen.
+
+        Args:
+            site: as it is used.
+            fetch: the list: (before, limit) to rows, newest first.
+            before: where the page begins.
+            limit: most rows on it.
+
+        Returns:
+            The rows, and the key after which the next page begins; None at the end. Where few may be seen, a page may
+            be shorter than ``limit`` though there is a next one.
+        """
+        seen: list[Mirror] = []
+        for _ in range(MOST_BATCHES):
+            rows = fetch(before, limit + 1)
+            for row in rows[:limit]:
+                if self.mirror(site, row.key):
+                    seen.append(row)
+                    if len(seen) == limit:
+                        more = row is not rows[-1]
+                        return seen, row.key if more else None
+            if len(rows) <= limit:
+                return seen, None
+            before = rows[limit - 1].id
+        return seen, rows[limit - 1].key
