@@ -11,7 +11,7 @@ from typing import Any
 
 from blendex.builds.site import Site
 from blendex.catalog import audit, teams
-from blendex.catalog.models import Team
+from blendex.catalog.models import Deed, Team
 from blendex.errors import BlendexError, Code
 from blendex.storage.profiles import Profile
 
@@ -126,3 +126,11 @@ def site_of(site: Site, team: str) -> Site:
         return site
     with site.work.read() as session:
         return narrowed(site, teams.get(session, team))
+
+
+def deed(row: Deed) -> dict[str, Any]:
+    """A row of the record of changes."""
+    return {
+        "id": row.id, "at": row.at, "owner": row.owner, "team": row.team, "token": row.token, "action": row.action,
+        "object": row.object, "request": row.request, "address": row.address,
+    }  # fmt: skip

@@ -7,22 +7,23 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from blendex.builds import tokens
 from service.rules import OPEN, RULES
 from tests.teams.conftest import Accounts
 
-MISSING = {"build": "0" * 26, "key": "0" * 64, "name": "nobody-has-this", "team": "nobody", "token": "999999"}
+MISSING = {"build": "0" * 26, "key": "f" * 64, "name": "nobody-has-this", "team": "nobody", "token": "999999"}
 
 
 def routes(accounts: Accounts) -> set[tuple[str, str]]:
-    return {
-        (method, route.path)
-        for route in accounts.service.app.routes
-        if isinstance(route, APIRoute)
-        for method in route.methods
-    }
+    found = set()
+    for context in iter_route_contexts(accounts.service.app.routes):
+        route = context.original_route
+        # What is no route of FastAPI is the description of the API and the files of pages: no dependency guards them.
+        if isinstance(route, APIRoute):
+            found |= {(method, route.path) for method in route.methods}
+    return found
 
 
 def filled(path: str, values: dict[str, str]) -> str:
@@ -72,7 +73,7 @@ def test_whoever_is_not_known_gets_nothing(accounts: Accounts) -> None:
             continue
         address = filled(path, MISSING)
         assert refused(ask(accounts.nobody, method, address), method, path), (method, path)
-        for token in (late, gone, never, broken, "", "x" * 5000):
+        for token in (late, gone, never, broken, "x" * 5000):
             answer = ask(accounts.nobody, method, address, Authorization=f"Bearer {token}")
             assert refused(answer, method, path), (method, path, token, answer.status_code)
             if answer.status_code == 401:
@@ -110,7 +111,7 @@ def test_what_is_anothers_is_as_if_it_were_not_there(accounts: Accounts, private
     theirs = {"build": private["id"], "key": private["mirror"], "name": "only-a"}
     compared = 0
     for method, path in sorted(routes(accounts)):
-        if not set(re.findall(r"\{(\w+)\}", path)) & set(theirs) or path.startswith(("/v1/names/{name}",)) and method == "PUT":
+        if not set(re.findall(r"\{(\w+)\}", path)) & set(theirs) or (method, path) == ("PUT", "/v1/names/{name}"):
             continue
         for accept in ("application/json", "text/plain"):
             there = ask(accounts.b, method, filled(path, theirs | {"team": "", "token": ""}), Accept=accept)

@@ -15,7 +15,6 @@ from blendex.builds import teams, tokens
 from blendex.catalog import audit
 from blendex.catalog import teams as team_rows
 from blendex.catalog import tokens as token_rows
-from blendex.catalog.models import Deed
 from blendex.errors import BlendexError, Code
 from service.api.v1 import schemas
 from service.house import HouseOf
@@ -128,14 +127,6 @@ async def put_team(request: Request, house: HouseOf, team: str) -> Response:
     return Json(teams.summary(row))
 
 
-def deed(row: Deed) -> dict[str, Any]:
-    """A row of the record."""
-    return {
-        "id": row.id, "at": row.at, "owner": row.owner, "team": row.team, "token": row.token, "action": row.action,
-        "object": row.object, "request": row.request, "address": row.address,
-    }  # fmt: skip
-
-
 @router.get("/audit", summary="Who changed what", responses={200: {"model": schemas.Deeds}})
 def record(
     house: HouseOf,
@@ -147,4 +138,4 @@ def record(
     """Newest first."""
     with house.site.work.read() as session:
         rows = audit.page(session, before=before, limit=limit, owner=owner, thing=object)
-        return Json({"audit": [deed(row) for row in rows], "next": rows[-1].id if len(rows) == limit else None})
+        return Json({"audit": [teams.deed(row) for row in rows], "next": rows[-1].id if len(rows) == limit else None})
