@@ -1,4 +1,4 @@
-"""``blendex token``, ``blendex team``, ``blendex audit``: on the database itself, so that there can be a first token."""
+"""``blendex token``, ``team``, ``audit``: on the database itself, so that there can be a first token."""
 
 from __future__ import annotations
 
