@@ -12,11 +12,14 @@ import pytest
 
 from blendex.builds import teams, tokens
 from blendex.builds.site import Site
+from blendex.builds.site import open_site as open_at
 from blendex.catalog import audit
 from blendex.catalog import tokens as rows
 from blendex.cli.remote import token_of
 from blendex.errors import BlendexError, Code
+from blendex.settings import Settings
 from service import callers
+from tests.service.conftest import listening
 from tests.support import corpus
 from tests.teams.conftest import Accounts
 
@@ -181,13 +184,9 @@ def test_a_revoked_token_ends_its_streams(accounts: Accounts, monkeypatch: pytes
 
 
 def test_a_proxy_that_is_listed_says_who_asks(tmp_path: Path, accounts: Accounts) -> None:
-    from blendex.builds.site import open_site
-    from blendex.settings import Settings
-    from tests.service.conftest import listening
-
     def site(folder: str, **values: Any) -> Site:
         settings = Settings.model_validate({"root": tmp_path / folder, "auth": "tokens", **values})
-        made = open_site(settings, (str(tmp_path),))
+        made = open_at(settings, (str(tmp_path),))
         teams.set_team(made, "a", roots=[str(tmp_path)], stores={}, views=[])
         return made
 
