@@ -15,7 +15,14 @@ from blendex.settings import Settings
 from tests.service.conftest import Service, working
 from tests.support import corpus
 
-PROXY = {"networks": ["127.0.0.0/8"], "scope": "build"}
+# Nobody listens there: what is told of it is what is looked at.
+STORE_SECRET = "canary-of-a-store"
+STORES = {
+    "lab": {
+        "kind": "s3", "endpoint": "http://127.0.0.1:9", "region": "x", "buckets": ["speech-*"], "access_key": "key",
+        "secret_key": STORE_SECRET, "patience_seconds": 0.2, "connect_seconds": 0.2,
+    }
+}  # fmt: skip
 
 
 @dataclass
@@ -53,20 +60,22 @@ def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accounts]:
     for name in ("a", "b", "shared"):
         (data / name).mkdir(parents=True)
     settings = Settings.model_validate(
-        {"root": folder / "root", "poll_seconds": 0.05, "slots": 2, "auth": "tokens", "anonymous_lookup": []}
-    )
+        {
+            "root": folder / "root", "poll_seconds": 0.05, "slots": 2, "auth": "tokens", "anonymous_lookup": [],
+            "stores": STORES,
+        }
+    )  # fmt: skip
     site = open_site(settings, (str(data),))
     secrets: dict[str, str] = {}
     numbers: dict[str, int] = {}
     for team in ("a", "b"):
-        teams.set_team(site, team, roots=[str(data / team), str(data / "shared")], stores={}, views=[])
+        buckets = {"lab": [f"speech-{team}"]}
+        teams.set_team(site, team, roots=[str(data / team), str(data / "shared")], stores=buckets, views=[])
     for team, scope in (("a", "build"), ("b", "build"), ("a", "admin"), ("b", "lookup"), ("b", "read")):
         secrets[f"{team}/{scope}"], row = tokens.issue(site, owner=f"o-{team}", team=team, scope=scope, days=1)
         numbers[f"{team}/{scope}"] = row.id
     with working(site, data) as service:
-        made = Accounts(
-            service, service.http, service.http, service.http, service.http, secrets, numbers
-        )
+        made = Accounts(service, service.http, service.http, service.http, service.http, secrets, numbers)
         clients = [made.client(secrets.get(key)) for key in ("a/build", "b/build", "a/admin", "")]
         made.a, made.b, made.admin, made.nobody = clients
         yield made
