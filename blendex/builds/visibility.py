@@ -79,7 +79,7 @@ class Verdicts:
         """Whether whoever uses ``site`` may read all that a mirror was made from; False for one that is not there.
 
         The first answer for a set of rules reads the list of its sources, or as much as it takes to find one that may
-        not be read: 400,000 sources take about half a second.
+        not be read: 400,000 sources take about a second.
         """
         if site.who.everything:
             return True
