@@ -14,7 +14,8 @@ import pytest
 from blendex.builds import describe, teams
 from blendex.builds.indexing import prepare
 from blendex.builds.planning import Row, _payload
-from blendex.catalog import builds, units
+from blendex.builds.site import open_site
+from blendex.catalog import builds, mirrors, units
 from blendex.catalog import teams as rows
 from blendex.catalog.audit import Actor
 from blendex.catalog.models import Unit
@@ -153,6 +154,20 @@ def test_a_name_belongs_to_the_team_that_made_it(accounts: Accounts, private: di
     assert accounts.a.get("/v1/names/only-a").json()["build"] == private["id"]
     assert accounts.b.put("/v1/names/mine", json={"build": private["id"]}).status_code == 404
     assert accounts.b.put("/v1/names/mine", json={"build": build["id"]}).status_code == 200
+
+
+def test_whose_a_build_and_a_name_are_outlives_the_database(
+    accounts: Accounts, private: dict[str, Any], tmp_path: Path
+) -> None:
+    there = accounts.service.site
+    settings = there.settings.model_copy(update={"database_url": f"sqlite:///{tmp_path}/again.sqlite"})
+    again = open_site(settings, there.roots)
+    with again.work.read() as session:
+        build, name = builds.get(session, private["id"]), mirrors.name(session, "only-a")
+        assert build is not None
+        assert name is not None
+        assert (build.team, name.team) == ("a", "a")
+    again.work.engine.dispose()
 
 
 def test_views_of_a_team_apply_to_all_it_posts(accounts: Accounts) -> None:
