@@ -84,7 +84,7 @@ class Gate:
     def __init__(self, site: Site) -> None:
         self._site = site
         settings = site.settings
-        self._open = settings.auth == "none"
+        self.asks = settings.auth != "none"
         self._anonymous = _networks(settings.anonymous_lookup)
         self._proxies = _networks(settings.proxy.networks if settings.proxy else ())
         self._kept: OrderedDict[str, _Known] = OrderedDict()
@@ -105,7 +105,7 @@ class Gate:
         raise _refusal("nobody said who asks.")
 
     async def _find(self, request: Request, address: str, scope: str) -> _Known | None:
-        if self._open:
+        if not self.asks:
             return _Known(0.0, Caller(self._site.settings.owner, "", ALL, everything=True), self._site)
         if scope == OPEN:
             return None  # not worth a query, and a probe must not depend on one
@@ -206,7 +206,8 @@ async def guard(request: Request) -> None:
         )
     request.state.caller, request.state.scope = found, scope
     number = getattr(request.state, "number", "")
-    actor = Actor(found.owner, found.team, found.everything, found.token_id, number, found.address)
+    nameless = not found.team and gate.asks
+    actor = Actor(found.owner, found.team, found.everything, found.token_id, number, found.address, nameless)
     request.state.site = replace(site, actor=actor)
 
 

@@ -25,9 +25,12 @@ from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
+from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
 from blendex.units.job import read_job
 from blendex.version import __version__
+
+logger = logs.get_logger("blendex.builds")
 
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
 MOST_REPLANS = 5
@@ -329,7 +332,10 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
         names = list(build.names)
         for name in sorted(names):
             if mirrors.point(session, name, build.id, build.team) is None:
-                names.remove(name)  # another team was faster
+                # Another team was faster. It was told nobody that this one wants it.
+                names.remove(name)
+                build.names = list(names)
+                logger.warning("name_taken", build=build.id)
                 continue
             audit.note(session, audit.Actor(build.owner, build.team), "name.set", name)
         units.unsubscribe(session, build.id)

@@ -17,7 +17,7 @@ from blendex.builds.naming import not_found
 from blendex.builds.site import Site
 from blendex.builds.visibility import Verdicts
 from blendex.catalog import builds, mirrors
-from blendex.errors import BlendexError
+from blendex.errors import BlendexError, Code
 from blendex.storage.root import HEX
 
 KEPT = 10_000
@@ -73,6 +73,8 @@ class Resolver:
                 raise not_found("build", build)
             if row.state in ("failed", "cancelled"):
                 error = BlendexError.from_dict(row.error) if row.error else None
+                if self._site.who.nameless:
+                    error = _untold(row.state)
                 return Answer(row.state, row.id, error=error, total=row.sources)
             if row.state != "ready":
                 waiting = builds.left(session, build)[1] if row.state == "indexing" else 0
@@ -140,3 +142,8 @@ class Resolver:
         with self._lock:
             self._ready.pop(answer.build or "", None)
         return Answer("collected", answer.build, key=answer.key)
+
+
+def _untold(state: str) -> BlendexError:
+    """What somebody is told of a failure who has not said who they are: why it failed names sources."""
+    return BlendexError(Code.WRONG_STATE, f"the build is {state}.", next_step="Ask with a token to be told why.")

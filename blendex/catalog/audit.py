@@ -22,6 +22,7 @@ class Actor:
         token: id of the token that was shown.
         request: number of the request.
         address: where it came from.
+        nameless: nobody in particular, who is told where mirrors are and nothing else.
     """
 
     owner: str
@@ -30,6 +31,7 @@ class Actor:
     token: int | None = None
     request: str = ""
     address: str = ""
+    nameless: bool = False
 
     def sees(self, team: str) -> bool:
         """Whether they may know of what is a team's."""

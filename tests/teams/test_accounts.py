@@ -13,7 +13,7 @@ import pytest
 from blendex.builds import teams, tokens
 from blendex.builds.site import Site
 from blendex.builds.site import open_site as open_at
-from blendex.catalog import audit
+from blendex.catalog import audit, builds
 from blendex.catalog import tokens as rows
 from blendex.cli.remote import token_of
 from blendex.errors import BlendexError, Code
@@ -183,6 +183,15 @@ def test_a_revoked_token_ends_its_streams(accounts: Accounts, monkeypatch: pytes
             pass  # it ends
 
 
+def broken_build(site: Site) -> str:
+    """A build that failed, of a team."""
+    with site.work.write() as session:
+        build, _ = builds.create(session, owner="o", team="a", identity="2" * 64, submission={}, file="x", options={})
+        build.state = "failed"
+        build.error = BlendexError(Code.TAR_EMPTY, "it is empty.", file="/data/secret.tar").as_dict()
+        return build.id
+
+
 def test_a_proxy_that_is_listed_says_who_asks(tmp_path: Path, accounts: Accounts) -> None:
     def site(folder: str, **values: Any) -> Site:
         settings = Settings.model_validate({"root": tmp_path / folder, "auth": "tokens", **values})
@@ -204,6 +213,10 @@ def test_a_proxy_that_is_listed_says_who_asks(tmp_path: Path, accounts: Accounts
         # Anybody on this machine may look up; what was passed on comes from elsewhere.
         path = f"/v1/builds/{'0' * 26}/path"
         assert service.http.get(path).status_code == 404
+        failed = broken_build(service.site)
+        told = service.http.get(f"/v1/builds/{failed}/path")
+        assert told.status_code == 409
+        assert "secret" not in told.text
         assert service.http.get("/v1/builds").status_code == 401
         for name in ("X-Forwarded-For", "Forwarded", "X-Real-Ip"):
             assert service.http.get(path, headers={name: "127.0.0.1"}).status_code == 401

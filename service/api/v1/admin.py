@@ -132,8 +132,10 @@ def record(
     house: HouseOf,
     before: Before = None,
     limit: Limit = 50,
-    owner: Annotated[str | None, Query(max_length=128, description="Only theirs.")] = None,
-    object: Annotated[str | None, Query(max_length=128, description="Only what was done to it.")] = None,  # noqa: A002
+    owner: Annotated[str | None, Query(max_length=128, pattern="^[ -~]*$", description="Only theirs.")] = None,
+    object: Annotated[  # noqa: A002 -- its name in the URL
+        str | None, Query(max_length=128, pattern="^[ -~]*$", description="Only what was done to it.")
+    ] = None,
 ) -> Response:
     """Newest first."""
     with house.site.work.read() as session:
