@@ -135,7 +135,10 @@ class Gate:
     async def _by_proxy(self, request: Request, scope: str) -> _Known | None:
         proxy = self._site.settings.proxy
         assert proxy is not None
-        owner, team = (request.headers.get(name, "") for name in (proxy.user_header, proxy.team_header))
+        said = [request.headers.getlist(name) for name in (proxy.user_header, proxy.team_header)]
+        if any(len(values) != 1 for values in said):
+            return None  # said twice: one of the two was sent by somebody else
+        owner, team = (values[0] for values in said)
         if not OWNER.fullmatch(owner) or not narrowing.NAME.fullmatch(team):
             return None
         return await self._kept_or(f"{owner} {team}", lambda: self._of_proxy(owner, team), scope)

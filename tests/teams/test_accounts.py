@@ -207,6 +207,8 @@ def test_a_proxy_that_is_listed_says_who_asks(tmp_path: Path, accounts: Accounts
         assert service.http.post("/v1/builds", headers=said, content="- x").status_code == 403
         assert service.http.get("/v1/builds", headers=said | {"X-Forwarded-Team": "nobody"}).status_code == 401
         assert service.http.get("/v1/builds", headers={"X-Forwarded-User": "ada"}).status_code == 401
+        twice = [*said.items(), ("X-Forwarded-User", "root")]
+        assert service.http.get("/v1/builds", headers=twice).status_code == 401
     elsewhere = {"networks": ["10.0.0.0/8"], "scope": "read"}
     with listening(site("other", proxy=elsewhere), tmp_path, lambda: None) as service:
         assert service.http.get("/v1/builds", headers=said).status_code == 401

@@ -314,12 +314,14 @@ async def accept(
     why: Annotated[str | None, Query(max_length=4000)] = None,
     who: Annotated[str | None, Query(max_length=4000)] = None,
 ) -> Response:
-    """Leave the entries with problems out; the receipt keeps reason and person (body or query)."""
+    """Leave the entries with problems out; the receipt keeps reason and person: whoever asks, or as the body says."""
     fields = await read_fields(request, ("why", "who"))
     if (why is not None and "why" in fields) or (who is not None and "who" in fields):
         raise BlendexError(Code.BAD_REQUEST, "body and query say the same twice.", next_step="Say it once.")
     reason = fields.get("why", why or "")
-    person = fields.get("who", who or "") or house.site.who.owner
+    caller = house.site.who
+    # Who has said who they are is named so: the receipt keeps it.
+    person = caller.owner if caller.team else fields.get("who", who or "") or caller.owner
     await run_in_threadpool(control.accept, house.site, lookup.build_id(build), who=person, why=reason)
     return await run_in_threadpool(_after, house, build)
 
