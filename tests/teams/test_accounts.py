@@ -17,6 +17,7 @@ from blendex.catalog import audit, builds
 from blendex.catalog import tokens as rows
 from blendex.cli.remote import token_of
 from blendex.errors import BlendexError, Code
+from blendex.observability import logs
 from blendex.settings import Settings
 from service import callers
 from tests.service.conftest import listening
@@ -243,3 +244,13 @@ def test_a_token_for_the_command_line_comes_from_a_file(tmp_path: Path) -> None:
     for wrong in ({"BLENDEX_TOKEN_FILE": "/nowhere"}, {"BLENDEX_TOKEN": "two words"}, {"BLENDEX_TOKEN": ""}):
         with pytest.raises(BlendexError):
             token_of(wrong)
+
+
+def test_logs_know_how_a_token_begins() -> None:
+    secret, session = tokens.mint(), tokens.mint(tokens.SESSION)
+    told = logs._redact(None, "info", {"event": f"asked with {secret}", "url": f"/x?{session}", "cookie": "c", "n": 1})
+    assert told == {"event": "asked with bx_…", "url": "/x?bx_…", "cookie": "…", "n": 1}
+
+
+def test_what_a_token_proved_is_forgotten_in_time() -> None:
+    assert callers.KEPT_SECONDS <= 10
