@@ -86,6 +86,8 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     BUSY = "busy"
     LINT_REFUSED = "lint_refused"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
     # What is kept
     MIRROR_DAMAGED = "mirror_damaged"
     OBJECT_DAMAGED = "object_damaged"
@@ -159,6 +161,8 @@ MEANING: dict[Code, str] = {
     Code.NOT_FOUND: "There is no such thing, or none that the caller may know of.",
     Code.BUSY: "Not now. Ask again after the time that the answer tells.",
     Code.LINT_REFUSED: "Something in the blend cannot be read by index, and no patch mends it. See `lint.md`.",
+    Code.UNAUTHENTICATED: "Who asks is not known: no token, or one that is not good (any more).",
+    Code.FORBIDDEN: "The scope of the token does not include this.",
     Code.MIRROR_DAMAGED: "A mirror is not what its receipt says.",
     Code.OBJECT_DAMAGED: "A bundle is not what its name says.",
     Code.CATALOG_MISMATCH: "The database belongs to another root.",

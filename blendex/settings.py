@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -60,6 +62,28 @@ class StoreSettings(BaseModel):
     )
 
 
+def _networks(value: tuple[str, ...]) -> tuple[str, ...]:
+    for item in value:
+        ipaddress.ip_network(item)  # a ValueError says what is wrong
+    return value
+
+
+class ProxySettings(BaseModel):
+    """Proxies that ask people who they are, and say so in headers. Nobody else's headers are believed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    networks: tuple[str, ...] = Field(min_length=1, description="Where they connect from, as `10.0.3.0/24`.")
+    user_header: str = Field("X-Forwarded-User", description="The header that names the person.")
+    team_header: str = Field("X-Forwarded-Team", description="The header that names their team.")
+    scope: Literal["lookup", "read", "build"] = Field("build", description="What they may do.")
+
+    @field_validator("networks")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _networks(value)
+
+
 class Settings(BaseSettings):
     """What a process may be told. Every field is in ``docs/reference/settings.md``."""
 
@@ -85,7 +109,22 @@ class Settings(BaseSettings):
         description="Endpoint profiles of object stores by name, as JSON; see `stores.md`.",
     )
     stores_file: Path | None = Field(None, description="A YAML file with more of them, by name.")
-    owner: str = Field("local", description="Who submissions belong to while there are no accounts.")
+    owner: str = Field("local", description="Who submissions belong to while nobody is asked who they are.")
+    auth: Literal["none", "tokens"] = Field(
+        "none", description="`tokens`: whoever asks must say who they are. `none`: whoever reaches the API may do all."
+    )
+    anonymous_lookup: tuple[str, ...] = Field(
+        ("127.0.0.0/8", "::1/128"),
+        description="Networks from which anybody may ask for the path of a mirror without a token.",
+    )
+    proxy: ProxySettings | None = Field(
+        None, description="Proxies whose headers say who asks, as JSON; see `security.md`."
+    )
+    session_hours: float = Field(12.0, gt=0, description="How long a log-in of the dashboard lasts.")
+    public_url: str | None = Field(
+        None,
+        description="Where people reach the service, https://…: used in links and snippets. Unset: where it listens.",
+    )
     slots: int = Field(
         default_factory=lambda: max(1, len(os.sched_getaffinity(0))),
         ge=1,
@@ -145,6 +184,18 @@ class Settings(BaseSettings):
         if not value or (unknown := set(value) - {"plan", "index", "pack", "publish"}):
             raise ValueError(f"classes of work are plan, index and publish, not {sorted(unknown) if value else 'none'}")
         return value
+
+    @field_validator("anonymous_lookup")
+    @classmethod
+    def _ranges(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return _networks(value)
+
+    @field_validator("public_url")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?", value):
+            raise ValueError("public_url is http:// or https://, a host, and at most a path")
+        return value.rstrip("/") if value is not None else None
 
     @field_validator("root", "state_dir")
     @classmethod

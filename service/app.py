@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
 from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
-from service.api.v1 import builds, lint, mirrors, names, workers
+from service.api.v1 import admin, builds, lint, mirrors, names, workers
+from service.callers import Gate, guard
 from service.dashboard import site as site_pages
 from service.edge import Edge
 from service.house import House
@@ -39,13 +40,16 @@ def create_app(
         alive: whether the claim loop runs; asked by ``/readyz``.
         most_waiters: requests that may wait for a build at one time.
     """
-    house = House(site, Previews(site, previews), wake, alive, Resolver(site), Watch(site, most_waiters), Lints(site))
+    resolver = Resolver(site)
+    lints = Lints(site, verdicts=resolver.verdicts)
+    watch = Watch(site, most_waiters)
+    house = House(site, Previews(site, previews), wake, alive, resolver, watch, lints)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await house.watch.close()
-        house.lints.close()
+        await watch.close()
+        lints.close()
 
     app = FastAPI(
         title="Blendex",
@@ -55,10 +59,12 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
+        dependencies=[Depends(guard)],
     )
     app.state.house = house
+    app.state.gate = Gate(site)
     problems.install(app)
-    routers = (builds, mirrors, names, lint, workers, health, telemetry)
+    routers = (builds, mirrors, names, lint, workers, admin, health, telemetry)
     for router in (module.router for module in routers):
         app.include_router(router)
     docs.install(app)

@@ -76,6 +76,8 @@ class Edge:
             # A stream asked for by HEAD ends with its headers.
             return {"type": "http.disconnect"} if started else await receive()
 
+        # The same number stands in the log, in the answer, and beside what a request changed.
+        scope = {**scope, "state": {**scope.get("state", {}), "number": number}}
         request = Request(scope)
         try:
             if (refusal := _foreign(scope)) is not None:

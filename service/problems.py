@@ -83,6 +83,8 @@ STATUS: dict[Code, int] = {
     Code.BAD_REQUEST: 400,
     Code.WRONG_STATE: 409,
     Code.NOT_FOUND: 404,
+    Code.UNAUTHENTICATED: 401,
+    Code.FORBIDDEN: 403,
     Code.BUSY: 429,
     Code.LINT_REFUSED: 422,
     Code.MIRROR_DAMAGED: 500,
@@ -122,6 +124,8 @@ def reply(
     headers = dict(headers or {})
     if status in (429, 503):
         headers.setdefault("Retry-After", retry_after(None))
+    if status == 401:
+        headers.setdefault("WWW-Authenticate", 'Bearer realm="blendex"')
     if wants_text(request):
         return text_reply(request, f"{error.code}: {error}", status, headers)
     return ProblemJson(problem(error, status, request.url.path, extra), status, headers)

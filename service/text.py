@@ -16,6 +16,7 @@ from blendex.builds import access
 from blendex.builds.resolve import Answer
 from blendex.builds.site import Site
 from blendex.errors import BlendexError, Code
+from service.addresses import public
 from service.problems import reply
 from service.replies import Json, line, retry_after, text_reply, wants_text
 
@@ -193,7 +194,7 @@ def _building(request: Request, answer: Answer, headers: dict[str, str]) -> Resp
 
 def _failed(request: Request, answer: Answer, headers: dict[str, str]) -> Response:
     error = answer.error or BlendexError(Code.CANCELLED, f"the build was {answer.state}.", next_step="Retry it.")
-    report = f"{request.base_url}v1/builds/{answer.build}/problems"
+    report = f"{public(request)}/v1/builds/{answer.build}/problems"
     if wants_text(request):
         return text_reply(request, f"{answer.state}: {error} All problems: {report}", 409, headers)
     return _no(request, error, answer, 409, headers)

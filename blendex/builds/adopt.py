@@ -89,7 +89,8 @@ def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
             return False
         session.add(
             Build(
-                id=build, owner=data["owner"], identity=data["identity"], state="ready", file=data["file"],
+                id=build, owner=data["owner"], team=data.get("team", ""),
+                identity=data["identity"], state="ready", file=data["file"],
                 options=data["options"], names=data["names"], created_at=data["created_at"],
                 updated_at=data["created_at"], stages={"queued": data["created_at"]}, excluded=data["excluded"],
                 packs=data.get("packs"),
@@ -107,7 +108,12 @@ def _adopt_name(work: UnitOfWork, path: str) -> bool:
         if session.get(Name, data["name"]) is not None:
             return False
         newest = data["history"][0]
-        session.add(Name(name=data["name"], build=data["build"], version=data["version"], updated_at=newest["at"]))
+        session.add(
+            Name(
+                name=data["name"], team=data.get("team", ""), build=data["build"], version=data["version"],
+                updated_at=newest["at"],
+            )
+        )  # fmt: skip
         for item in data["history"]:
             session.add(NameHistory(name=data["name"], version=item["version"], build=item["build"], at=item["at"]))
     return True

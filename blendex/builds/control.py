@@ -8,26 +8,22 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
+from blendex.builds.naming import not_found
 from blendex.builds.planning import OF_WORK
 from blendex.builds.site import Site
 from blendex.builds.submission import check_packing, packing_options
 from blendex.builds.submit import begin, identity, load_submission, queue_plan
-from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog import audit, blobs, builds, sources, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, recipe
 
 
-def _get(session: Session, build: str) -> Build:
+def _get(site: Site, session: Session, build: str) -> Build:
     row = builds.get(session, build)
-    if row is None:
+    if row is None or not site.who.sees(row.team):
         raise not_found("build", build)
     return row
-
-
-def not_found(what: str, name: str) -> BlendexError:
-    """There is no such thing, or none that the caller may know of."""
-    return BlendexError(Code.NOT_FOUND, f"there is no {what} {name}.", next_step=f"List them: blendex {what}s.")
 
 
 def _wrong_state(build: Build, wish: str) -> BlendexError:
@@ -45,19 +41,20 @@ def cancel(site: Site, build: str) -> None:
         BlendexError: not_found, wrong_state.
     """
     with site.work.write() as session:
-        row = _get(session, build)
+        row = _get(site, session, build)
         if row.state == "cancelled":
             return
         error = BlendexError(Code.CANCELLED, "the build was cancelled.", next_step="Retry it, or post it again.")
         if not states.move_build(session, build, "cancelled", row.fence, error=error.as_dict()):
             raise _wrong_state(row, "cancelled")
+        audit.note(session, site.who, "build.cancel", build)
         units.unsubscribe(session, build)
 
 
 def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source: str | None = None) -> None:
     try:
         with site.work.write() as session:
-            row = _get(session, build)
+            row = _get(site, session, build)
             gathered = load_submission(session, row)
             if source is not None and not any(item.get("path") == source for item in _problems(session, row)):
                 raise BlendexError(
@@ -78,9 +75,10 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source:
                 replans=0,
                 options=wanted,
                 # Another result is another request: nobody who posts the plain blend may join this one.
-                identity=identity(row.owner, gathered, row.file, wanted),
+                identity=identity(row.owner, gathered, row.file, wanted, row.team),
             ):
                 raise _wrong_state(row, wish)
+            audit.note(session, site.who, "build.accept" if wish == "accepted" else "build.retry", build)
             queue_plan(session, build)
             builds.wake(session, "plan")
     except IntegrityError as error:
@@ -146,7 +144,7 @@ def accept(site: Site, build: str, *, who: str, why: str) -> None:
             next_step="Say why; it is kept in the receipt.",
         )
     with site.work.read() as session:
-        row = _get(session, build)
+        row = _get(site, session, build)
         if row.state != "failed":
             raise _wrong_state(row, "accepted")
     _requeue(site, build, "accepted", {"on_bad": "exclude", "accepted_by": who, "accepted_why": why})
@@ -172,10 +170,11 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
     """
     check_packing(packs, sidecars)
     with site.work.write() as session:
-        row = _get(session, build)
+        row = _get(site, session, build)
         if row.state != "ready":
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
         options = row.options | packing_options(packs, sidecars)
-        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority)
+        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority, row.team)
+        audit.note(session, site.who, "build.pack", build)
         return new.id

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from blendex.builds import access
 from blendex.builds.pace import Pace, pace
 from blendex.builds.site import Site
+from blendex.builds.visibility import reader
 from blendex.catalog import blobs, builds, deaths, mirrors, pauses, states, trace, units
 from blendex.catalog.models import RUNNING, Build, Mirror, Name
 
@@ -96,21 +97,25 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "problems": problems[:SHOWN_PROBLEMS],
         "warnings": plan["warnings"][:SHOWN_PROBLEMS],
         "attempts_failed": deaths.of_build(session, build.id)[:SHOWN_PROBLEMS],
-        "stragglers": stragglers(session, build),
+        "stragglers": stragglers(site, session, build),
         "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
         "access": access.report(site, build.id) if build.state == "ready" else None,
     }
 
 
-def stragglers(session: Session, build: Build) -> list[dict[str, Any]]:
-    """What a build has waited for longest, by name, with what that waits for."""
+def stragglers(site: Site, session: Session, build: Build) -> list[dict[str, Any]]:
+    """What a build has waited for longest, by name, with what that waits for.
+
+    Of a unit that another team's build asked for only those sources are told that may be read here, too.
+    """
+    may = reader(site)
     if build.state not in RUNNING:
         return []
     now, paused = states.now(session), pauses.current(session)
     found = []
     for unit in units.stragglers(session, build.id, SHOWN_STRAGGLERS):
         payload = units.payload(unit)
-        paths = [item[1] for item in payload["sources"]] if unit.work == "index" else []
+        paths = [item[1] for item in payload["sources"] if may(item[2])] if unit.work == "index" else []
         if unit.state == "leased":
             waits_for = "its worker"
         elif unit.not_before is not None and unit.not_before > now:

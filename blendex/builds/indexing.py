@@ -10,6 +10,7 @@ from blendex.builds import causes
 from blendex.builds.attempts import attempt, call_of, priority_of
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
+from blendex.builds.teams import site_of
 from blendex.catalog import builds, endpoints, observations, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.errors import PASSING, BlendexError, Code
@@ -55,7 +56,7 @@ def prepare(site: Site, unit: Unit) -> Call:
         return _derive(site, unit, payload)
     arguments = {
         "root": site.root.path,
-        **site.reading(),
+        **site_of(site, payload.get("team", "")).reading(),
         "attempt": attempt(unit),
         "compat": payload["compat"],
         "sources": payload["sources"],
@@ -77,7 +78,7 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
                 inputs.append(item | {"content_hash": known.content_hash})
     arguments = {
         "root": site.root.path,
-        **site.reading(),
+        **site_of(site, payload.get("team", "")).reading(),
         "attempt": attempt(unit),
         "compat": compat,
         "recipe": recipe(spec["kind"], compat, spec["derivation"]),

@@ -13,6 +13,7 @@ from blendex.builds.indexing import LARGER
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
+from blendex.builds.teams import site_of
 from blendex.catalog import blobs, builds, observations, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.errors import BlendexError, Code
@@ -76,7 +77,8 @@ def prepare(site: Site, unit: Unit) -> Call | None:
         if build is None or not states.move_build(session, build.id, "planning", build.fence):
             states.end_unit(session, unit.id, unit.fence, "done")
             return None
-        arguments = plan_arguments(site, load_submission(session, build), build.file)
+        submission, file, team = load_submission(session, build), build.file, build.team
+    arguments = plan_arguments(site_of(site, team), submission, file)
     return call_of(site, unit, "blendex.units.plan:run", arguments)
 
 
@@ -263,7 +265,7 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
             session,
             "index",
             build.id,
-            _payload(part, compat),
+            _payload(part, compat, build.team),
             memory=_memory(site, part, predicted),
             cost=cost,
             priority=build.priority,
@@ -277,7 +279,7 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
         taken += [row for row in made[unit] if (row.address, row.recipe(compat)) not in ours]
         if left:
             made[unit] = left
-            units.reduce(session, unit, _payload(left, compat), sum(row.cost for row in left))
+            units.reduce(session, unit, _payload(left, compat, build.team), sum(row.cost for row in left))
         else:
             del made[unit]
             units.drop(session, unit)
@@ -297,8 +299,10 @@ def _memory(site: Site, part: list[Row], predicted: dict[str, int]) -> int:
     return min(most, max(predicted.get(sort_of(row.kind, row.address, row.size), most) for row in part))
 
 
-def _payload(part: list[Row], compat: str) -> dict[str, Any]:
-    return {"compat": compat, "sources": [[row.kind, row.path, row.address, row.learn, ""] for row in part]}
+def _payload(part: list[Row], compat: str, team: str) -> dict[str, Any]:
+    # Whoever plans a unit says within whose roots it is read: a link that was turned meanwhile leads nowhere else.
+    rows = [[row.kind, row.path, row.address, row.learn, ""] for row in part]
+    return {"compat": compat, "sources": rows} | ({"team": team} if team else {})
 
 
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:

@@ -73,6 +73,7 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
         if unit is None:
             item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
             payload = {"compat": compat, "sources": [item], "derive": spec}
+            payload |= {"team": build.team} if build.team else {}
             unit = units.create(session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority)
             if units.announce(session, [(*key, unit)]):
                 units.drop(session, unit)

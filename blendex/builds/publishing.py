@@ -18,15 +18,19 @@ from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission, queue_plan
-from blendex.catalog import blobs, builds, mirrors, sources, states, units
+from blendex.builds.teams import site_of
+from blendex.catalog import audit, blobs, builds, mirrors, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
+from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
 from blendex.units.job import read_job
 from blendex.version import __version__
+
+logger = logs.get_logger("blendex.builds")
 
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
 MOST_REPLANS = 5
@@ -178,7 +182,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
                 )
                 return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
             made = packs_of(session, build, judged)
-            asked = access.samples(site, session, build, world)
+            asked = access.samples(site_of(site, build.team), session, build, world)
             checked_at = round(states.now(session), 3)
     except ReplanError:
         return []
@@ -206,7 +210,7 @@ def _call(
     layouts = {str(pack.layout_hash) for pack in made.files.values()}
     arguments = submission | {
         "root": site.root.path,
-        **site.reading(),
+        **site_of(site, build.team).reading(),
         "access": asked,
         "build": build.id,
         "attempt": attempt(unit),
@@ -241,7 +245,8 @@ def _call(
             "excluded": excluded,
             "packs": made.datasets,
             "amounts": amounts.of_datasets(judged),
-        },
+        }
+        | ({"team": build.team} if build.team else {}),
     }
     return Call("blendex.units.stage:run", arguments, unit.memory, site.settings.unit_seconds)
 
@@ -326,7 +331,13 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
         assert build is not None
         names = list(build.names)
         for name in sorted(names):
-            mirrors.point(session, name, build.id)
+            if mirrors.point(session, name, build.id, build.team) is None:
+                # Another team was faster. It was told nobody that this one wants it.
+                names.remove(name)
+                build.names = list(names)
+                logger.warning("name_taken", build=build.id)
+                continue
+            audit.note(session, audit.Actor(build.owner, build.team), "name.set", name)
         units.unsubscribe(session, build.id)
     for name in names:
         write_pointer(site.work, site.root, name)

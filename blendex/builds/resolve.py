@@ -6,16 +6,18 @@ one stat. Only builds that run are looked up in the catalog.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from blendex.builds.control import not_found
 from blendex.builds.describe import eta
+from blendex.builds.naming import not_found
 from blendex.builds.site import Site
+from blendex.builds.visibility import Verdicts
 from blendex.catalog import builds, mirrors
-from blendex.errors import BlendexError
+from blendex.errors import BlendexError, Code
 from blendex.storage.root import HEX
 
 KEPT = 10_000
@@ -35,15 +37,23 @@ class Answer:
     total: int = 0
     eta_seconds: float | None = None
     error: BlendexError | None = None
+    team: str = ""
 
 
 class Resolver:
-    """Answers look-ups for one site."""
+    """Answers look-ups for whoever uses a site: what they may not see is not there."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self.verdicts = Verdicts()
         self._ready: OrderedDict[str, Answer] = OrderedDict()
         self._lock = threading.Lock()
+
+    def used_by(self, site: Site) -> Resolver:
+        """The same, with what it has kept, for somebody else."""
+        other = copy.copy(self)
+        other._site = site
+        return other
 
     def build(self, build: str) -> Answer:
         """The state of a build.
@@ -54,13 +64,17 @@ class Resolver:
         with self._lock:
             kept = self._ready.get(build)
         if kept is not None:
+            if not self._site.who.sees(kept.team):
+                raise not_found("build", build)
             return self._alive(kept)
         with self._site.work.read() as session:
             row = builds.get(session, build)
-            if row is None:
+            if row is None or not self._site.who.sees(row.team):
                 raise not_found("build", build)
             if row.state in ("failed", "cancelled"):
                 error = BlendexError.from_dict(row.error) if row.error else None
+                if self._site.who.nameless:
+                    error = _untold(row.state)
                 return Answer(row.state, row.id, error=error, total=row.sources)
             if row.state != "ready":
                 waiting = builds.left(session, build)[1] if row.state == "indexing" else 0
@@ -80,6 +94,7 @@ class Resolver:
                 key=row.mirror,
                 path=self._site.root.mirror(row.mirror),
                 excluded=len(row.excluded),
+                team=row.team,
             )
         with self._lock:
             self._ready[build] = answer
@@ -95,7 +110,7 @@ class Resolver:
         """
         with self._site.work.read() as session:
             row = mirrors.name(session, name)
-            if row is None:
+            if row is None or not self._site.who.sees(row.team):
                 raise not_found("name", name)
             build = row.build
         return self.build(build)
@@ -107,6 +122,8 @@ class Resolver:
             BlendexError: not_found.
         """
         if len(key) != 64 or not HEX.issuperset(key):
+            raise not_found("mirror", key)
+        if not self.verdicts.mirror(self._site, key):
             raise not_found("mirror", key)
         answer = Answer("ready", key=key, path=self._site.root.mirror(key))
         if self._there(answer):
@@ -125,3 +142,8 @@ class Resolver:
         with self._lock:
             self._ready.pop(answer.build or "", None)
         return Answer("collected", answer.build, key=answer.key)
+
+
+def _untold(state: str) -> BlendexError:
+    """What somebody is told of a failure who has not said who they are: why it failed names sources."""
+    return BlendexError(Code.WRONG_STATE, f"the build is {state}.", next_step="Ask with a token to be told why.")

@@ -9,6 +9,7 @@ from blendex.blend.world import World
 from blendex.builds import adopt
 from blendex.builds.profiles import profiles_for
 from blendex.catalog import endpoints, revision
+from blendex.catalog.audit import Actor
 from blendex.catalog.dialect import alone, open_engine
 from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
 from blendex.errors import BlendexError
@@ -31,6 +32,13 @@ class Site:
     roots: tuple[str, ...]  # where sources may be read
     notice: str | None = None
     stores: tuple[Profile, ...] = field(default=(), repr=False)  # where objects may be read
+    views: tuple[tuple[str, str], ...] = ()  # of the team it is used for
+    actor: Actor | None = None  # who uses it; None: whoever started the process
+
+    @property
+    def who(self) -> Actor:
+        """Who uses it."""
+        return self.actor or Actor(self.settings.owner, everything=True)
 
     def reading(self) -> dict[str, Any]:
         """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept."""
@@ -44,6 +52,10 @@ class Site:
     def storage(self) -> Stores:
         """The stores, for small reads in this process."""
         return Stores(self.roots, self.stores)
+
+    def seen(self, world: World) -> World:
+        """A world as a submission brings it, with the views of its team: the submission's own come first."""
+        return replace(world, view=world.view + self.views) if self.views else world
 
     def placed(self, world: World) -> World:
         """A world with the routes of this site's profiles: which endpoint answers for a URL is no client's choice."""

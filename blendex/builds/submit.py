@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
 from blendex.builds import disk
+from blendex.builds.naming import check_free
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
-from blendex.catalog import blobs, builds, states, units
+from blendex.catalog import audit, blobs, builds, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, metrics
@@ -60,9 +61,11 @@ def _decode(text: bytes, file: str) -> str:
         ) from error
 
 
-def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any]) -> str:
-    """The request identity: owner, blend and nested texts, world, and the options that change the result."""
+def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any], team: str = "") -> str:
+    """The request identity: owner and team, blend and nested texts, world, and the options that change the result."""
     value = {"owner": owner, "file": file, "options": options} | gathered
+    if team:
+        value["team"] = team
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -82,8 +85,10 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
     priority = PRIORITIES[submission.priority]
     gathered = gather(site, submission)
     with site.work.write() as session:
-        build, made = begin(session, site.settings.owner, gathered, submission.file, submission.options, priority)
+        who = site.who
+        build, made = begin(session, who.owner, gathered, submission.file, submission.options, priority, who.team)
         if submission.name is not None and submission.name not in build.names:
+            check_free(session, submission.name, who.team)
             build.names = [*build.names, submission.name]
         if made:
             if bounded:
@@ -92,6 +97,7 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
         elif priority > build.priority:
             build.priority = priority
             units.hurry(session, units.of_build(session, build.id), build.id, priority)
+        audit.note(session, who, "build.submit" if made else "build.join", build.id)
         session.flush()
         session.expunge(build)
     logger.info("build_submitted", build=build.id, joined=not made)
@@ -99,13 +105,20 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
 
 
 def begin(
-    session: Session, owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any], priority: int
+    session: Session,
+    owner: str,
+    gathered: dict[str, Any],
+    file: str,
+    options: dict[str, Any],
+    priority: int,
+    team: str = "",
 ) -> tuple[Build, bool]:
     """A build of what was gathered, asked to be planned, or the one that runs for the same request already."""
     build, made = builds.create(
         session,
         owner=owner,
-        identity=identity(owner, gathered, file, options),
+        team=team,
+        identity=identity(owner, gathered, file, options, team),
         submission=gathered,
         file=file,
         options=options,

@@ -268,6 +268,8 @@ class Name(Base):
 
     __tablename__ = "names"
     name: Mapped[str] = mapped_column(String(128), primary_key=True)
+    # Whose it is: the team that made it. Empty: of whoever works without accounts
+    team: Mapped[str] = mapped_column(String(64), server_default="", default="")
     build: Mapped[str] = mapped_column(String(26))
     version: Mapped[int] = mapped_column(Integer)
     updated_at: Mapped[float] = mapped_column(Float)
@@ -386,3 +388,47 @@ class Death(Base):
     in_hand: Mapped[str | None] = mapped_column(String(4096))
     memory: Mapped[int] = mapped_column(BigInteger)
     worker: Mapped[str] = mapped_column(String(128))
+
+
+class Team(Base):
+    """People who may see the same: the folders, buckets and views that bind them."""
+
+    __tablename__ = "teams"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    roots: Mapped[list[Any]] = mapped_column(JSON)
+    stores: Mapped[dict[str, Any]] = mapped_column(JSON)  # endpoint profile: patterns of buckets
+    views: Mapped[list[Any]] = mapped_column(JSON)  # [as jobs see it, as workers see it]
+    version: Mapped[int] = mapped_column(Integer)
+    updated_at: Mapped[float] = mapped_column(Float)
+
+
+class Token(Base):
+    """Proof of who asks: a token, or the session of a browser that showed one. Its secret is known to its holder."""
+
+    __tablename__ = "tokens"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    hash: Mapped[str] = mapped_column(String(64), unique=True)
+    parent: Mapped[int | None] = mapped_column(RowId, index=True)  # of a session: its token
+    label: Mapped[str] = mapped_column(String(128))
+    owner: Mapped[str] = mapped_column(String(128))
+    team: Mapped[str] = mapped_column(String(64))
+    scope: Mapped[str] = mapped_column(String(8))
+    created_at: Mapped[float] = mapped_column(Float)
+    expires_at: Mapped[float] = mapped_column(Float)
+    revoked_at: Mapped[float | None] = mapped_column(Float)
+    used_at: Mapped[float | None] = mapped_column(Float)
+
+
+class Deed(Base):
+    """Who changed what. Rows are written with the change itself, and never changed."""
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    at: Mapped[float] = mapped_column(Float)
+    owner: Mapped[str] = mapped_column(String(128))
+    team: Mapped[str] = mapped_column(String(128))
+    token: Mapped[int | None] = mapped_column(RowId)
+    action: Mapped[str] = mapped_column(String(32))
+    object: Mapped[str] = mapped_column(String(128))
+    request: Mapped[str] = mapped_column(String(64))
+    address: Mapped[str] = mapped_column(String(64))

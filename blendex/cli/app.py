@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from blendex.cli import accounts
 from blendex.cli.db import app as db_app
 from blendex.errors import BlendexError, Code
 
@@ -29,6 +31,9 @@ app.add_typer(db_app, name="db")
 app.add_typer(builds_app, name="builds")
 app.add_typer(mirrors_app, name="mirrors")
 app.add_typer(names_app, name="names")
+app.add_typer(accounts.token_app, name="token")
+app.add_typer(accounts.team_app, name="team")
+app.command()(accounts.audit)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Server = Annotated[str | None, typer.Option(envvar="BLENDEX_SERVER", help="Ask a service instead of this machine.")]
@@ -49,6 +54,18 @@ Packs = Annotated[
 ]
 Sidecars = Annotated[str, typer.Option(help="unpacked, or all: loose sidecars of packed datasets as well.")]
 OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
+
+
+@app.callback()
+def main(
+    token: Annotated[
+        str | None,
+        typer.Option(help="For --server. Better: BLENDEX_TOKEN, or BLENDEX_TOKEN_FILE, which ps does not show."),
+    ] = None,
+) -> None:
+    """Build, keep and find the indexes that make speech training data randomly accessible."""
+    if token is not None:
+        os.environ["BLENDEX_TOKEN"] = token
 
 
 def _client(root: Path | None, server: str | None) -> Client:

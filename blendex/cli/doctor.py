@@ -140,12 +140,29 @@ def stores(patient: Patient) -> Iterator[Diagnosis]:
             )  # fmt: skip
 
 
+def access(patient: Patient) -> Iterator[Diagnosis]:
+    """Whether anybody is asked who they are."""
+    settings = patient.settings
+    if settings.auth == "none":
+        yield Diagnosis(
+            "auth", "skipped", "BLENDEX_AUTH is none: whoever reaches the API may do everything.",
+            "Listen on loopback only, or set BLENDEX_AUTH=tokens; see docs/security.md.",
+        )  # fmt: skip
+        return
+    if settings.public_url is None:
+        yield Diagnosis(
+            "public_url", "warning", "links and snippets name where the process listens.", "Set BLENDEX_PUBLIC_URL."
+        )
+    yield Diagnosis("auth", "ok", "whoever asks must say who they are.")
+
+
 KINDS: dict[str, Callable[[Patient], Iterable[Diagnosis]]] = {
     "root": root,
     "database": database,
     "queue": queue,
     "clock": clock,
     "stores": stores,
+    "access": access,
 }
 
 

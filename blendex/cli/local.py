@@ -57,7 +57,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = builds.get(session, build)
             if row is None:
-                raise control.not_found("build", build)
+                raise naming.not_found("build", build)
             return describe.build_detail(self.site, session, row)
 
     def findings(self, build: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = builds.get(session, build)
             if row is None:
-                raise control.not_found("build", build)
+                raise naming.not_found("build", build)
             return findings.report(self.site, session, row)
 
     def cancel(self, build: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = mirrors.get(session, key)
         if row is None:
-            raise control.not_found("mirror", key)
+            raise naming.not_found("mirror", key)
         more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
         return describe.mirror_summary(self.site, row) | more
 
@@ -112,7 +112,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = mirrors.name(session, name)
             if row is None:
-                raise control.not_found("name", name)
+                raise naming.not_found("name", name)
             return describe.name_summary(self.site, session, row)
 
     def set_name(self, name: str, build: str) -> dict[str, Any]:

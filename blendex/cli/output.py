@@ -305,3 +305,60 @@ def pairs(value: dict[str, Any], as_json: bool) -> None:
         return
     for key, item in value.items():
         _write(f"{key:<14} {item}")
+
+
+def tokens(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list of tokens."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("id", "owner", "team", "scope", "label", "until (UTC)", "used (UTC)", "revoked (UTC)"),
+        [
+            (
+                row["id"], row["owner"], row["team"], row["scope"], row["label"], _time(row["expires_at"]),
+                _moment(row["used_at"]), _moment(row["revoked_at"]),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _moment(seconds: float | None) -> str:
+    return "" if seconds is None else _time(seconds)
+
+
+def teams(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list of teams."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("team", "folders", "buckets", "views"),
+        [
+            (
+                row["name"],
+                " ".join(row["roots"]),
+                " ".join(f"{name}={pattern}" for name, patterns in row["stores"].items() for pattern in patterns),
+                " ".join(f"{seen}={real}" for seen, real in row["views"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def deeds(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """What was changed."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("id", "at (UTC)", "who", "team", "token", "did", "to", "from"),
+        [
+            (
+                row["id"], _time(row["at"]), row["owner"], row["team"], row["token"], row["action"], row["object"],
+                row["address"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip

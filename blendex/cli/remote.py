@@ -6,6 +6,8 @@ import io
 import os
 import tarfile
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,10 +26,13 @@ ENDED = ("ready", "failed", "cancelled")
 
 
 class RemoteClient:
-    """Talks to the API at ``server``."""
+    """Talks to the API at ``server``, with the token that the environment holds."""
 
     def __init__(self, server: str) -> None:
-        self._http = httpx.Client(base_url=server.rstrip("/"), timeout=120.0, headers={"Accept": "application/json"})
+        headers = {"Accept": "application/json"}
+        if (token := token_of(os.environ)) is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = httpx.Client(base_url=server.rstrip("/"), timeout=120.0, headers=headers)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -171,6 +176,31 @@ class RemoteClient:
         """Move a name."""
         value: dict[str, Any] = self._ask("PUT", f"/v1/names/{name}", json={"build": build})
         return value
+
+
+def token_of(environment: Mapping[str, str]) -> str | None:
+    """The token for a service: BLENDEX_TOKEN, or what the file BLENDEX_TOKEN_FILE holds.
+
+    The file may be one for ``curl -H @file``, too.
+
+    Raises:
+        BlendexError: bad_request, when it cannot be read, or can be no token.
+    """
+    text = environment.get("BLENDEX_TOKEN")
+    if text is None and (file := environment.get("BLENDEX_TOKEN_FILE")):
+        try:
+            text = Path(file).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BlendexError(
+                Code.BAD_REQUEST, f"the file of the token cannot be read ({type(error).__name__}).", file=file,
+                next_step="Correct BLENDEX_TOKEN_FILE, or unset it.",
+            ) from None  # fmt: skip
+    if text is None:
+        return None
+    token = text.strip().removeprefix("Authorization: Bearer ").strip()
+    if not token.replace("_", "").isalnum():
+        raise BlendexError(Code.BAD_REQUEST, "this is no token.", next_step="A token is one word that begins with bx_.")
+    return token
 
 
 def _world(world: World) -> list[tuple[str, str]]:

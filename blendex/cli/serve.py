@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import socket
@@ -52,17 +53,31 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
     sys.stdout.write(f"http://{host}:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     sys.stderr.write(f"mirrors under {site.root.path}; sources may be read in {', '.join(roots)}\n")
+    if settings.auth == "none" and not _is_loopback(host):
+        sys.stderr.write(
+            f"WARNING: whoever reaches {host} may do everything here: BLENDEX_AUTH is none. See docs/security.md.\n"
+        )
     app = create_app(site, previews, hands.wake, alive=hands.alive)
     # uvicorn raises the signal that ended it once more, for the handler it found. Without one of ours the process
     # would end there, and what its children had in hand would wait for its leases to run out.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    config = uvicorn.Config(app, log_level="warning", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app, log_level="warning", log_config=None, access_log=False, timeout_graceful_shutdown=5,
+        proxy_headers=False,  # who asks is told by the connection, and by listed proxies in their own headers
+    )  # fmt: skip
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         hands.stop()
         previews.close()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,9 +153,11 @@ def healthy(request: Request, house: HouseOf) -> Response:
             "alive": sum(alive for _, alive in workers.page(session)),
             "silent": sum(not alive for _, alive in workers.page(session)),
         }
+    # Of the service, not of the team of whoever looks.
+    roots = request.app.state.house.site.roots
     return page(
         request, "health.html", clock(house),
-        checks=checks, disk=_disk(house.site.root.path), stores=[_store(path) for path in house.site.roots],
+        checks=checks, disk=_disk(house.site.root.path), stores=[_store(path) for path in roots],
         revision=revision.head(), answers=_answers(), python=platform.python_version(),
         streams=house.watch.streams, **values,
     )  # fmt: skip

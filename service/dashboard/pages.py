@@ -26,6 +26,8 @@ from blendex.catalog import states, trace
 from blendex.errors import BlendexError, Code
 from blendex.version import __version__
 from service import problems
+from service.addresses import secure
+from service.callers import Caller
 from service.dashboard import drawing, words
 from service.house import House
 
@@ -132,10 +134,11 @@ def page(request: Request, template: str, now: float, status: int = 200, **value
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     if request.method != "GET" and request.url.path not in FORMS:
         here = "/builds"  # where there is only a form to be sent to, there is nothing to come back to
+    values |= {"caller": known_caller(request)}
     text = render(template, now, token=token, theme=theme_of(request), here=here, path=request.url.path, **values)
     answer = HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
     if request.cookies.get(CSRF) != token:
-        answer.set_cookie(CSRF, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        answer.set_cookie(CSRF, token, httponly=True, samesite="strict", secure=secure(request))
     return answer
 
 
@@ -143,6 +146,18 @@ def clock(house: House) -> float:
     """The catalog's clock: whatever a page tells of times is told by it."""
     with house.site.work.read() as session:
         return states.now(session)
+
+
+def known_caller(request: Request) -> Caller | None:
+    """Who is logged in; None without accounts, and while nobody is."""
+    found: Caller | None = getattr(request.state, "caller", None)
+    return found if found is not None and found.team else None
+
+
+def login_address(request: Request) -> str:
+    """Where to log in, to come back to what was asked for."""
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"/login?{urlencode({'next': here})}"
 
 
 def see(address: str) -> Response:
@@ -166,6 +181,8 @@ class PageRoute(APIRoute):
             try:
                 return await inner(request)
             except BlendexError as error:
+                if error.code is Code.UNAUTHENTICATED and request.method == "GET":
+                    return see(login_address(request))
                 return trouble(request, error, problems.STATUS[error.code])
             except RequestValidationError as error:
                 wrong = "; ".join(".".join(str(part) for part in item["loc"][1:]) for item in error.errors()[:5])

@@ -61,7 +61,7 @@ def _linked(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _detail(house: House, build: str) -> dict[str, Any]:
     with house.site.work.read() as session:
-        row = lookup.get_build(session, build)
+        row = lookup.get_build(house, session, build)
         return _linked(describe.build_detail(house.site, session, row))
 
 
@@ -101,7 +101,7 @@ async def post(
     submission = await read_body(request, house, options)
     try:
         if dry_run:
-            found = await run_in_threadpool(house.previews.run, submission)
+            found = await run_in_threadpool(house.previews.run, submission, house.site)
             return Json(found.as_dict())
         if lint == "on" and submission.on_bad == "fail":
             refused = linting.refusal(await run_in_threadpool(linting.check_blend, house.site, submission))
@@ -142,7 +142,9 @@ def page(
     wanted = {"state": state, "owner": owner, "name": name, "text": text}
     with house.site.work.read() as session:
         after = lookup.build_id(before) if before is not None else None
-        rows = builds.page(session, state=state, owner=owner, name=name, text=text, before=after, limit=limit)
+        rows = builds.page(
+            session, team=house.site.who.only, state=state, owner=owner, name=name, text=text, before=after, limit=limit
+        )
         found = [_linked(describe.build_summary(house.site, session, row)) for row in rows]
     following = None
     if len(found) == limit:
@@ -178,7 +180,7 @@ async def path(
 def problems(house: HouseOf, build: str) -> Response:
     """Every problem that was found, not only the first ones."""
     with house.site.work.read() as session:
-        found = describe.all_problems(session, lookup.get_build(session, build))
+        found = describe.all_problems(session, lookup.get_build(house, session, build))
     return Json({"id": build, "count": len(found), "problems": found})
 
 
@@ -190,7 +192,7 @@ def findings_of(
 ) -> Response:
     """Per class: how often, where first, what it does to training, what mends it; per source: what was found in it."""
     with house.site.work.read() as session:
-        found = findings.report(house.site, session, lookup.get_build(session, build), limit)
+        found = findings.report(house.site, session, lookup.get_build(house, session, build), limit)
     return Json(found)
 
 
@@ -234,7 +236,7 @@ def blend_diff(house: HouseOf, build: str) -> Response:
 
 def _now(house: House, build: str) -> Snapshot:
     with house.site.work.read() as session:
-        lookup.get_build(session, build)
+        lookup.get_build(house, session, build)
         snapshot = read(house.site, session, build)
     assert snapshot is not None
     return snapshot
@@ -312,12 +314,14 @@ async def accept(
     why: Annotated[str | None, Query(max_length=4000)] = None,
     who: Annotated[str | None, Query(max_length=4000)] = None,
 ) -> Response:
-    """Leave the entries with problems out; the receipt keeps reason and person (body or query)."""
+    """Leave the entries with problems out; the receipt keeps reason and person: whoever asks, or as the body says."""
     fields = await read_fields(request, ("why", "who"))
     if (why is not None and "why" in fields) or (who is not None and "who" in fields):
         raise BlendexError(Code.BAD_REQUEST, "body and query say the same twice.", next_step="Say it once.")
     reason = fields.get("why", why or "")
-    person = fields.get("who", who or "") or house.site.settings.owner
+    caller = house.site.who
+    # Who has said who they are is named so: the receipt keeps it.
+    person = caller.owner if caller.team else fields.get("who", who or "") or caller.owner
     await run_in_threadpool(control.accept, house.site, lookup.build_id(build), who=person, why=reason)
     return await run_in_threadpool(_after, house, build)
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+import orjson
 import zstandard
 from fastapi import APIRouter, Depends, Query
 from starlette.concurrency import run_in_threadpool
@@ -14,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from blendex.builds import access, describe
-from blendex.builds.control import not_found
 from blendex.builds.resolve import Answer
+from blendex.builds.visibility import archived
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
 from blendex.units.receipt import read_receipt
@@ -47,15 +48,12 @@ def page(
 ) -> Response:
     """Newest first."""
     with house.site.work.read() as session:
-        start = None
-        if before is not None:
-            row = mirrors.get(session, lookup.mirror_key(before))
-            if row is None:
-                raise not_found("mirror", before)
-            start = row.id
-        rows = mirrors.page(session, before=start, limit=limit)
+        start = None if before is None else lookup.mirror_after(house, session, before)
+        rows, last = house.resolver.verdicts.page(
+            house.site, lambda after, most: mirrors.page(session, before=after, limit=most), start, limit
+        )
         found = [_linked(describe.mirror_summary(house.site, row)) for row in rows]
-    following = f"/v1/mirrors?before={found[-1]['key']}&limit={limit}" if len(found) == limit else None
+    following = f"/v1/mirrors?before={last}&limit={limit}" if last is not None else None
     return Json({"mirrors": found, "next": following})
 
 
@@ -76,7 +74,7 @@ async def resolve(
     del dry_run, wait
     submission = await read_body(request, house, options)
     try:
-        found = await run_in_threadpool(house.previews.run, submission)
+        found = await run_in_threadpool(house.previews.run, submission, house.site)
     except BlendexError as failure:
         raise hint(failure, request, await request.body()) from None
     if found.mirror is not None:
@@ -123,7 +121,8 @@ def show(house: HouseOf, key: str) -> Response:
         row = mirrors.get(session, key)
         summary = describe.mirror_summary(house.site, row) if row is not None else None
         if summary is not None:
-            summary["access"] = access.of_mirror(house.site, key)
+            # Whichever build asked: what it tried may be another team's.
+            summary["access"] = access.of_mirror(house.site, key) if house.site.who.everything else None
     if answer.state == "collected":
         summary = (summary or {"key": key}) | {"state": "collected", "path": None}
     return Json(_linked(summary or _from_disk(house, key)))
@@ -158,9 +157,26 @@ def receipt(
     """The receipt, also after the mirror was collected."""
     name, kind = ("sources.jsonl", "application/jsonl") if sources else ("receipt.json", "application/json")
     answer = house.resolver.mirror(lookup.mirror_key(key))
+    if not sources and not house.site.who.everything:
+        return Json(_without_entries(house, key, answer.path))
     if answer.path is not None:
         return FileResponse(os.path.join(answer.path, name), media_type=kind)
     return StreamingResponse(_archived(house.site.root.receipt(key), sources), media_type=kind)
+
+
+def _without_entries(house: House, key: str, path: str | None) -> dict[str, Any]:
+    """A receipt without what the build that made it left out: these entries may be another team's.
+
+    What a build of one's own left out is told by that build.
+    """
+    if path is not None:
+        with open(os.path.join(path, "receipt.json"), "rb") as file:
+            line = file.read()
+    else:
+        line = next(archived(house.site.root.receipt(key)))
+    found: dict[str, Any] = orjson.loads(line)
+    found.pop("excluded", None)
+    return found
 
 
 def _archived(file: str, sources: bool) -> Iterator[bytes]:

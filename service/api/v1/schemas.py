@@ -158,6 +158,71 @@ class Workers(BaseModel):
     observations: list[dict[str, Any]] = Field(description="Memory predicted and seen, by sort of source.")
 
 
+class TokenOf(BaseModel):
+    """A token, without what lets anybody in. Times are seconds since the epoch."""
+
+    id: int
+    label: str
+    owner: str
+    team: str
+    scope: str
+    created_at: float
+    expires_at: float
+    revoked_at: float | None
+    used_at: float | None
+
+
+class MadeToken(TokenOf):
+    """A token that was made now."""
+
+    token: str = Field(description="What is shown to the service. It is told here and never again.")
+
+
+class Tokens(BaseModel):
+    """A page of tokens, newest first."""
+
+    tokens: list[TokenOf]
+    next: str | None
+
+
+class TeamOf(BaseModel):
+    """A team, with what it may read."""
+
+    name: str
+    roots: list[str]
+    stores: dict[str, list[str]] = Field(description="Of each endpoint profile the patterns of buckets.")
+    views: list[list[str]]
+    version: int
+    updated_at: float
+
+
+class Teams(BaseModel):
+    """All of them."""
+
+    teams: list[TeamOf]
+
+
+class DeedOf(BaseModel):
+    """Something that was changed."""
+
+    id: int
+    at: float
+    owner: str
+    team: str
+    token: int | None
+    action: str
+    object: str
+    request: str
+    address: str
+
+
+class Deeds(BaseModel):
+    """A page of what was changed, newest first; ``next``: to be given as before."""
+
+    audit: list[DeedOf]
+    next: int | None
+
+
 TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}}
 
 
