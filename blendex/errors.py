@@ -91,6 +91,7 @@ class Code(StrEnum):
     OBJECT_DAMAGED = "object_damaged"
     CATALOG_MISMATCH = "catalog_mismatch"
     CATALOG_VERSION = "catalog_version"
+    CATALOG_AWAY = "catalog_away"
 
 
 MEANING: dict[Code, str] = {
@@ -163,6 +164,7 @@ MEANING: dict[Code, str] = {
     Code.OBJECT_DAMAGED: "A bundle is not what its name says.",
     Code.CATALOG_MISMATCH: "The database belongs to another root.",
     Code.CATALOG_VERSION: "The database was migrated by a newer Blendex.",
+    Code.CATALOG_AWAY: "The database does not answer. What is published is still found; nothing can be submitted.",
 }
 
 

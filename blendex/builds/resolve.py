@@ -2,6 +2,9 @@
 
 A ready build never changes, so what was read once of its folder is kept; whether its mirror is still there costs
 one stat. Only builds that run are looked up in the catalog.
+
+While the catalog is away, the root tells of what is published, and the answers say that they are degraded: a name may
+have moved a moment before, and of what is not in the root nobody can say whether it runs, failed or never was.
 """
 
 from __future__ import annotations
@@ -9,16 +12,20 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from blendex.builds.control import not_found
 from blendex.builds.describe import eta
 from blendex.builds.site import Site
-from blendex.catalog import builds, mirrors
-from blendex.errors import BlendexError
+from blendex.catalog import builds, dialect, mirrors
+from blendex.errors import BlendexError, Code
+from blendex.mirrors import ondisk
 from blendex.storage.root import HEX
 
 KEPT = 10_000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,7 @@ class Answer:
     total: int = 0
     eta_seconds: float | None = None
     error: BlendexError | None = None
+    degraded: bool = False  # told by the root, while the catalog is away
 
 
 class Resolver:
@@ -55,6 +63,26 @@ class Resolver:
             kept = self._ready.get(build)
         if kept is not None:
             return self._alive(kept)
+        return self.either(lambda: self._from_catalog(build), lambda: self._from_root(build))
+
+    def either(self, catalog: Callable[[], T], root: Callable[[], T]) -> T:
+        """What the catalog says; what the root says while the catalog is away."""
+        if self._site.work.resting():
+            return root()
+        try:
+            return catalog()
+        except dialect.AWAY:
+            return root()
+
+    def _from_root(self, build: str) -> Answer:
+        data = ondisk.ready_build(self._site.root, build)
+        if data is None:
+            raise unknown_now("build", build)
+        key = data["key"]
+        path = self._site.root.mirror(key)
+        return self._alive(Answer("ready", build, key=key, path=path, excluded=len(data["excluded"])))
+
+    def _from_catalog(self, build: str) -> Answer:
         with self._site.work.read() as session:
             row = builds.get(session, build)
             if row is None:
@@ -93,12 +121,21 @@ class Resolver:
         Raises:
             BlendexError: not_found.
         """
-        with self._site.work.read() as session:
-            row = mirrors.name(session, name)
-            if row is None:
-                raise not_found("name", name)
-            build = row.build
-        return self.build(build)
+
+        def catalog() -> str:
+            with self._site.work.read() as session:
+                row = mirrors.name(session, name)
+                if row is None:
+                    raise not_found("name", name)
+                return row.build
+
+        def root() -> str:
+            data = ondisk.name(self._site.root, name)
+            if data is None:
+                raise unknown_now("name", name)
+            return str(data["build"])
+
+        return self.build(self.either(catalog, root))
 
     def mirror(self, key: str) -> Answer:
         """Whether a mirror is there.
@@ -108,11 +145,12 @@ class Resolver:
         """
         if len(key) != 64 or not HEX.issuperset(key):
             raise not_found("mirror", key)
-        answer = Answer("ready", key=key, path=self._site.root.mirror(key))
+        degraded = self._site.work.away
+        answer = Answer("ready", key=key, path=self._site.root.mirror(key), degraded=degraded)
         if self._there(answer):
             return answer
         if os.path.exists(self._site.root.receipt(key)):
-            return Answer("collected", key=key)
+            return Answer("collected", key=key, degraded=degraded)
         raise not_found("mirror", key)
 
     def _there(self, answer: Answer) -> bool:
@@ -120,8 +158,18 @@ class Resolver:
         return os.path.exists(os.path.join(answer.path, "READY"))
 
     def _alive(self, answer: Answer) -> Answer:
+        degraded = self._site.work.away
         if self._there(answer):
-            return answer
+            return replace(answer, degraded=True) if degraded else answer
         with self._lock:
             self._ready.pop(answer.build or "", None)
-        return Answer("collected", answer.build, key=answer.key)
+        return Answer("collected", answer.build, key=answer.key, degraded=degraded)
+
+
+def unknown_now(what: str, name: str) -> BlendexError:
+    """The root does not know it, and the catalog, which would, is away."""
+    return BlendexError(
+        Code.CATALOG_AWAY,
+        f"the database does not answer, and no published {what} {name} is in the root.",
+        next_step="Ask again in a few seconds.",
+    )

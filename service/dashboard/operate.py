@@ -17,7 +17,7 @@ from blendex.catalog import builds, deaths, pauses, revision, states, trace, uni
 from blendex.observability import metrics
 from service import health
 from service.dashboard.live import Part, stream
-from service.dashboard.pages import PageRoute, clock, page, render
+from service.dashboard.pages import PageRoute, page, render
 from service.house import House, HouseOf
 from service.query import refuse_unknown
 from service.replies import Json
@@ -135,6 +135,21 @@ def _answers() -> dict[str, Any]:
     return {"classes": sorted(by_class.items()), "worst": worst.most_common(5), "outcomes": sorted(outcomes.items())}
 
 
+def _work(house: House) -> tuple[dict[str, Any] | None, float]:
+    """What is to be done and who is there; the catalog's clock."""
+    with house.site.work.read() as session:
+        told = workers.page(session)
+        return {
+            "waiting": units.waiting(session),
+            "units": sorted(units.census(session).items()),
+            "builds": builds.census(session),
+            "outbox": builds.outbox_length(session),
+            "paused": pauses.current(session),
+            "alive": sum(alive for _, alive in told),
+            "silent": sum(not alive for _, alive in told),
+        }, states.now(session)
+
+
 @router.get("/health")
 def healthy(request: Request, house: HouseOf) -> Response:
     """Stores, queue, database, disk, errors."""
@@ -143,19 +158,10 @@ def healthy(request: Request, house: HouseOf) -> Response:
         ("Root", health.root(house), house.site.root.path),
         ("Work", "" if house.alive() else "has stopped", "claim loop or relay of this process"),
     ]
-    with house.site.work.read() as session:
-        values: dict[str, Any] = {
-            "waiting": units.waiting(session),
-            "units": sorted(units.census(session).items()),
-            "builds": builds.census(session),
-            "outbox": builds.outbox_length(session),
-            "paused": pauses.current(session),
-            "alive": sum(alive for _, alive in workers.page(session)),
-            "silent": sum(not alive for _, alive in workers.page(session)),
-        }
+    values, now = house.resolver.either(lambda: _work(house), lambda: (None, 0.0))
     return page(
-        request, "health.html", clock(house),
+        request, "health.html", now, work=values,
         checks=checks, disk=_disk(house.site.root.path), stores=[_store(path) for path in house.site.roots],
         revision=revision.head(), answers=_answers(), python=platform.python_version(),
-        streams=house.watch.streams, **values,
+        streams=house.watch.streams,
     )  # fmt: skip
