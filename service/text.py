@@ -170,13 +170,13 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     if wants_text(request):
         return Response("".join(item + "\n" for item in lines), 200, headers, "text/plain")
     blend = ready_blend(site, answer.build) if answer.build is not None else None
-    values = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
+    values: dict[str, Any] = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
     values |= {"excluded": answer.excluded, "blend": blend}
     return Json(values | ({"degraded": CATALOG} if answer.degraded else {}), 200, headers)
 
 
 def _no(request: Request, error: BlendexError, answer: Answer, status: int, headers: dict[str, str]) -> Response:
-    extra = {"state": answer.state, "build": answer.build, "key": answer.key}
+    extra: dict[str, Any] = {"state": answer.state, "build": answer.build, "key": answer.key}
     if answer.degraded:
         extra["degraded"] = CATALOG
     return reply(request, error, status=status, headers=headers, extra=extra)

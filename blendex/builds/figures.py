@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from blendex.builds import abilities
 from blendex.builds.site import Site
 from blendex.catalog import builds, dialect, pauses, units, usage, workers
 from blendex.catalog.models import Observation, Worker
@@ -20,6 +21,7 @@ def gauges(site: Site) -> Figures:
             alive = sum(is_alive for _, is_alive in workers.page(session))
             untold = builds.outbox_length(session)
             held = usage.used(session)
+            lacking = abilities.lacking(session)
             paused = float(pauses.current(session) is not None)
     except dialect.AWAY:
         return [("blendex_up", "Whether the catalog answers.", (), {(): 0.0})]
@@ -44,6 +46,12 @@ def gauges(site: Site) -> Figures:
             (),
             {(): float(held.bytes)},
         ),
+        (
+            "blendex_units_without_recipe",
+            "Waiting units that need a recipe which no worker has.",
+            ("recipe",),
+            {(name,): float(count) for name, count in lacking.items()},
+        ),
         ("blendex_outbox_rows", "Wake-ups that no relay has told yet.", (), {(): float(untold)}),
     ]
 
@@ -65,6 +73,7 @@ def worker_summary(worker: Worker, alive: bool) -> dict[str, Any]:
         "used_bytes": worker.used,
         "ledger": worker.ledger,
         "waiting": worker.waiting if alive else None,
+        "recipes": worker.recipes,
         "polled_at": worker.polled_at,
         "started_at": worker.started_at,
         "seen_at": worker.seen_at,

@@ -162,7 +162,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
                 return False
             new = units.create(
                 session, "index", unit.build, payload,
-                memory=memory, cost=unit.cost, priority=priority_of(unit), attempts=1,
+                memory=memory, cost=unit.cost, priority=priority_of(unit), attempts=1, needs=unit.needs,
             )  # fmt: skip
             _hand_over(session, unit, new, payload, payload["sources"])
             return True
@@ -218,6 +218,7 @@ def _isolate(
             cost=unit.cost * len(items) // len(payload["sources"]),
             priority=priority_of(unit),
             attempts=tried,
+            needs=unit.needs,
         )
         _hand_over(session, unit, new, payload, items)
     return True

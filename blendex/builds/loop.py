@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from blendex.builds import admission, causes, disk, indexing, packing, planning, publishing, reap
+from blendex.builds import abilities, admission, causes, disk, indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
 from blendex.catalog import builds, deaths, dialect, pauses, states, workers
 from blendex.catalog.models import Unit
@@ -232,6 +232,7 @@ class ClaimLoop:
                     "ledger": self._ledger,
                     "process": self._process,
                     "waiting": self._why,
+                    "recipes": abilities.own(),
                 },
                 ago=time.monotonic() - self.polled,
             )
@@ -285,6 +286,7 @@ class ClaimLoop:
                     self.worker, self._ledger, socket.gethostname(), self._source,
                     self._limit() - self.runner.idle() * admission.REST_BYTES,
                     promised, self.runner.used(), RESERVE_BYTES, self.site.settings.lease_seconds, self._classes,
+                    abilities.able(),
                 ),
                 read_budget,
                 activity.lives,

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.builds import disk
+from blendex.builds import abilities, disk
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
 from blendex.catalog import blobs, builds, states, units
@@ -136,7 +136,9 @@ def queue_plan(session: Any, build: str) -> None:
     """Ask for a build to be planned."""
     row = builds.get(session, build)
     priority = 0 if row is None else row.priority
-    unit = units.create(session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority)
+    unit = units.create(
+        session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority, needs=abilities.needs()
+    )
     units.subscribe(session, unit, build, 0)
 
 

@@ -75,6 +75,11 @@ def get(session: Session, build: str) -> Build | None:
     return session.get(Build, build, populate_existing=True)
 
 
+def recipes(session: Session, build: str) -> str | None:
+    """The recipes that its plan was made in."""
+    return session.execute(select(Build.recipes).where(Build.id == build)).scalar_one_or_none()
+
+
 def lock(session: Session, build: str) -> Build | None:
     """One build, that nobody else changes until this transaction ends."""
     return session.get(Build, build, populate_existing=True, with_for_update=True)

@@ -98,6 +98,8 @@ class Build(Base):
     trace: Mapped[str | None] = mapped_column(String(64))
     # The failed sources that its next plan reads again; None: all of them
     again: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Recipes that its plan was made in, as units name them
+    recipes: Mapped[str | None] = mapped_column(String(400))
 
     __table_args__ = (
         # Same identity while one runs: the same build. The database decides who was first.
@@ -216,6 +218,8 @@ class Unit(Base):
     payload: Mapped[bytes] = mapped_column(LargeBinary)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     waiting_since: Mapped[float | None] = mapped_column(Float)
+    # Recipes that whoever does it must have, with commas between; None: made before units named them
+    needs: Mapped[str | None] = mapped_column(String(400))
 
     __table_args__ = (
         Index("ix_units_lane", "state", "build", "priority", "memory"),
@@ -311,6 +315,8 @@ class Worker(Base):
     process: Mapped[str] = mapped_column(String(128), default="", server_default="")  # tells who died
     polled_at: Mapped[float | None] = mapped_column(Float)  # when it last asked for work
     waiting: Mapped[str | None] = mapped_column(String(400))  # why it takes nothing though there is work
+    # That it has; None: it does not look at what units name
+    recipes: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     started_at: Mapped[float] = mapped_column(Float)
     seen_at: Mapped[float] = mapped_column(Float)
     seen_until: Mapped[float] = mapped_column(Float)  # later without a new heartbeat: taken for dead

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from blendex.builds import abilities
 from blendex.builds.figures import worker_summary
 from blendex.catalog import builds, deaths, pauses, revision, states, trace, units, workers
 from blendex.observability import metrics
@@ -52,6 +53,7 @@ def _workers(house: House) -> tuple[dict[str, Any], float]:
         found = [worker_summary(worker, alive) for worker, alive in workers.page(session)]
         held = trace.of_worker(session, [item["id"] for item in found])
         died = deaths.recent(session)
+        lacking = abilities.lacking(session)
         now = states.now(session)
     for item in found:
         item["held"] = held.get(item["id"], [])
@@ -62,7 +64,7 @@ def _workers(house: House) -> tuple[dict[str, Any], float]:
     latest = max((item["seen_at"] for item in alive), default=0.0)
     if alive and (not _SEEN or _SEEN[-1][0] < latest):
         _SEEN.append((latest, sum(item["taken_bytes"] for item in alive), sum(item["budget_bytes"] for item in alive)))
-    return {"workers": found, "alive": len(alive), "died": died}, now
+    return {"workers": found, "alive": len(alive), "died": died, "lacking": lacking}, now
 
 
 @router.get("/workers")
