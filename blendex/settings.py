@@ -60,6 +60,22 @@ class StoreSettings(BaseModel):
     )
 
 
+class NotifySettings(BaseModel):
+    """One receiver of notices. Its secret may be written ``env:NAME`` or ``file:/path``: it is read from there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: SecretStr = Field(description="Where notices are posted to. Not shown: addresses of chats are secrets.")
+    template: Literal["json", "slack", "text"] = Field("json", description="What is sent.")
+    secret: SecretStr | None = Field(None, description="Key of the signature; unset: none is sent.")
+    hosts: tuple[str, ...] = Field((), description="Patterns of which the host of the URL must match one.")
+    private: bool = Field(False, description="Whether its address may be a private one.")
+    events: tuple[Literal["ready", "failed", "excluded"], ...] = Field(
+        ("ready", "failed", "excluded"), description="What it is told of."
+    )
+    teams: tuple[str, ...] = Field((), description="Teams that may name it; empty: all.")
+
+
 class Settings(BaseSettings):
     """What a process may be told. Every field is in ``docs/reference/settings.md``."""
 
@@ -85,6 +101,15 @@ class Settings(BaseSettings):
         description="Endpoint profiles of object stores by name, as JSON; see `stores.md`.",
     )
     stores_file: Path | None = Field(None, description="A YAML file with more of them, by name.")
+    notify: dict[str, NotifySettings] = Field(
+        default_factory=dict,
+        description="Receivers of notices by name, as JSON; see `operate.md`.",
+    )
+    public_url: str | None = Field(
+        None,
+        pattern=r"https?://[^/\s?#]+(/[^\s?#]*)?",
+        description="Address of the service, for links and lines to copy; unset: the address that was connected to.",
+    )
     owner: str = Field("local", description="Who submissions belong to while there are no accounts.")
     slots: int = Field(
         default_factory=lambda: max(1, len(os.sched_getaffinity(0))),

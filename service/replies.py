@@ -39,6 +39,19 @@ class ProblemJson(Json):
     media_type = "application/problem+json"
 
 
+def public(request: Request) -> str:
+    """Where this service is, for links and lines to copy, without a slash at its end.
+
+    Never by a header of the request: whoever sends one would write into what others copy.
+    """
+    given: str | None = request.app.state.house.site.settings.public_url
+    if given is not None:
+        return given.rstrip("/")
+    host, port = request.scope.get("server") or ("127.0.0.1", 0)
+    host = f"[{host}]" if ":" in str(host) else host
+    return f"{request.url.scheme}://{host}" + (f":{port}" if port else "")
+
+
 def line(text: str) -> str:
     """``text`` as exactly one line: separators and control characters become blanks."""
     clean = "".join(" " if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") else char for char in text)

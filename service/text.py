@@ -18,7 +18,7 @@ from blendex.builds.resolve import Answer
 from blendex.builds.site import Site
 from blendex.errors import BlendexError, Code
 from service.problems import reply
-from service.replies import DEGRADED, Json, line, retry_after, text_reply, wants_text
+from service.replies import DEGRADED, Json, line, public, retry_after, text_reply, wants_text
 
 SECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -199,7 +199,7 @@ def _building(request: Request, answer: Answer, headers: dict[str, str]) -> Resp
 
 def _failed(request: Request, answer: Answer, headers: dict[str, str]) -> Response:
     error = answer.error or BlendexError(Code.CANCELLED, f"the build was {answer.state}.", next_step="Retry it.")
-    report = f"{request.base_url}v1/builds/{answer.build}/problems"
+    report = f"{public(request)}/v1/builds/{answer.build}/problems"
     if wants_text(request):
         return text_reply(request, f"{answer.state}: {error} All problems: {report}", 409, headers)
     return _no(request, error, answer, 409, headers)

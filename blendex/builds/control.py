@@ -177,5 +177,5 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
         options = row.options | packing_options(packs, sidecars)
-        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority)
+        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority, row.team)
         return new.id

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from blendex.builds import abilities, access
 from blendex.builds.pace import Pace, pace
 from blendex.builds.site import Site
-from blendex.catalog import blobs, builds, deaths, mirrors, pauses, states, trace, units, workers
+from blendex.catalog import blobs, builds, deaths, mirrors, notices, pauses, states, trace, units, workers
 from blendex.catalog.models import RUNNING, Build, Mirror, Name
 
 # Problems shown with a build; all of them are at its own address.
@@ -97,6 +97,7 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "warnings": plan["warnings"][:SHOWN_PROBLEMS],
         "attempts_failed": deaths.of_build(session, build.id)[:SHOWN_PROBLEMS],
         "stragglers": stragglers(session, build),
+        "notices": notices.of_build(session, build.id),
         "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
         "access": access.report(site, build.id) if build.state == "ready" else None,
     }

@@ -13,7 +13,7 @@ from blendex.blend.load import Limits
 from blendex.builds import abilities, disk
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
-from blendex.catalog import blobs, builds, states, units
+from blendex.catalog import blobs, builds, notices, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, metrics
@@ -66,7 +66,25 @@ def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str,
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tuple[Build, bool]:
+def check_receivers(site: Site, names: tuple[str, ...], team: str) -> None:
+    """Refuse receivers that are not there for this team.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    known = sorted(name for name, item in site.settings.notify.items() if not item.teams or team in item.teams)
+    for name in names:
+        if name not in known:
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"notify={name[:64]!r} names no receiver.",
+                next_step=f"Known are: {', '.join(known) or 'none; the operator adds them in BLENDEX_NOTIFY'}.",
+            )
+
+
+def submit(
+    site: Site, submission: Submission, *, bounded: bool = False, owner: str | None = None, team: str = ""
+) -> tuple[Build, bool]:
     """Take a submission; its build, and False when it joined one that runs already.
 
     One transaction writes the build, its plan unit and the outbox row.
@@ -75,14 +93,20 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
         site: root and catalog.
         submission: what was posted.
         bounded: whether there may be too many builds already for another one; joining one is always possible.
+        owner: who it belongs to; None: the one of the settings.
+        team: whose quota it counts against, and whose receivers it may name; empty: the owner's own.
 
     Raises:
         BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space.
     """
     priority = PRIORITIES[submission.priority]
+    check_receivers(site, submission.notify, team)
     gathered = gather(site, submission)
     with site.work.write() as session:
-        build, made = begin(session, site.settings.owner, gathered, submission.file, submission.options, priority)
+        build, made = begin(
+            session, owner or site.settings.owner, gathered, submission.file, submission.options, priority, team
+        )
+        notices.ask(session, build, submission.notify)
         if submission.name is not None and submission.name not in build.names:
             build.names = [*build.names, submission.name]
         if made:
@@ -99,7 +123,13 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
 
 
 def begin(
-    session: Session, owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any], priority: int
+    session: Session,
+    owner: str,
+    gathered: dict[str, Any],
+    file: str,
+    options: dict[str, Any],
+    priority: int,
+    team: str = "",
 ) -> tuple[Build, bool]:
     """A build of what was gathered, asked to be planned, or the one that runs for the same request already."""
     build, made = builds.create(
@@ -110,6 +140,7 @@ def begin(
         file=file,
         options=options,
         priority=priority,
+        team=team,
     )
     if made:
         queue_plan(session, build.id)

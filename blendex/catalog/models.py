@@ -98,6 +98,8 @@ class Build(Base):
     trace: Mapped[str | None] = mapped_column(String(64))
     # The failed sources that its next plan reads again; None: all of them
     again: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Receivers that shall be told what becomes of it
+    notify: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     # Recipes that its plan was made in, as units name them
     recipes: Mapped[str | None] = mapped_column(String(400))
 
@@ -294,6 +296,24 @@ class Outbox(Base):
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     work: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[float] = mapped_column(Float)
+
+
+class Notice(Base):
+    """What became of a build, for one receiver outside."""
+
+    __tablename__ = "notices"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    build: Mapped[str] = mapped_column(String(26), index=True)
+    profile: Mapped[str] = mapped_column(String(64))
+    event: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(12))  # waiting, sent, given_up
+    attempts: Mapped[int] = mapped_column(Integer)
+    result: Mapped[str | None] = mapped_column(String(200))  # of the last attempt
+    created_at: Mapped[float] = mapped_column(Float)
+    not_before: Mapped[float] = mapped_column(Float)
+    told_at: Mapped[float | None] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_notices_due", "state", "not_before"),)
 
 
 class Worker(Base):

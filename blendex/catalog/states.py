@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import CursorResult, Update, func, select, update
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect, lanes
+from blendex.catalog import dialect, lanes, notices
 from blendex.catalog.models import RUNNING, Build, Unit
 from blendex.catalog.units import doable
 
@@ -71,12 +71,15 @@ def move_build(session: Session, build: str, state: str, fence: int, **values: A
     }
     if state == "queued":
         changes["fence"] = Build.fence + 1
-    return _changed(
+    moved = _changed(
         session,
         update(Build)
         .where(Build.id == build, Build.state == current.state, Build.fence == fence)
         .values(**(changes | values)),
     )
+    if moved and state in ("ready", "failed"):
+        notices.note(session, build, "excluded" if values.get("excluded") else state)
+    return moved
 
 
 def touch_build(session: Session, build: str, **values: Any) -> None:

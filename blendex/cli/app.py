@@ -74,12 +74,13 @@ def _submission(
     packs: str,
     sidecars: str,
     name: str | None = None,
+    notify: list[str] | None = None,
 ) -> Any:
     from blendex.cli.submission import read_submission
 
     return read_submission(
         blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name,
-        packs, sidecars,
+        packs, sidecars, tuple(notify or ()),
     )  # fmt: skip
 
 
@@ -103,6 +104,9 @@ def build(
     packs: Packs = "auto",
     sidecars: Sidecars = "unpacked",
     name: Annotated[str | None, typer.Option(help="A name that shall point at this build.")] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="A receiver of the settings that is told of the end. Repeatable.")
+    ] = None,
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -111,7 +115,7 @@ def build(
     from blendex.cli import output
 
     submission = _submission(
-        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name
+        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name, notify,
     )
     with output.progress(enabled=not json) as watch:
         result = _client(root, server).build(submission, watch)

@@ -69,6 +69,7 @@ class RemoteClient:
         query += [("packs", submission.packs), ("sidecars", submission.sidecars)]
         if submission.compat:
             query += [("compat", submission.compat)]
+        query += [("notify", item) for item in submission.notify]
         if submission.name:
             query += [("name", submission.name)]
         body, kind = submission.text, "application/yaml"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blendex.builds.loop import ClaimLoop
+from blendex.builds.notify import Notifier
 from blendex.builds.site import Site, open_catalog, open_site
 from blendex.catalog.dialect import AWAY
 from blendex.catalog.engine import catalog_id
@@ -50,6 +51,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
     logs.configure(settings.log_format, settings.log_level)
     roots = tuple(os.path.realpath(path) for path in allow_root) or settings.allowed_roots or (os.getcwd(),)
     site = open_site(settings, roots, "blendex serve", patient=True)
+    notifier = Notifier(site)
     if site.notice:
         sys.stderr.write(site.notice + "\n")
     hands = _telling(site, settings.broker_url.get_secret_value()) if settings.broker_url else _working(site)
@@ -64,12 +66,14 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     config = uvicorn.Config(app, log_level="warning", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    notifier.start()
     opening = _Opening(site) if site.work.away else None
     try:
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         if opening is not None:
             opening.stop()
+        notifier.stop()
         hands.stop()
         previews.close()
     if opening is not None and opening.error is not None:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from blendex.builds import describe, findings
 from blendex.builds.pace import pace
 from blendex.builds.submit import load_submission
-from blendex.catalog import blobs, builds, deaths, states, trace
+from blendex.catalog import blobs, builds, deaths, notices, states, trace
 from blendex.catalog.models import RUNNING, Build
 from service import lookup
 from service.dashboard import words
@@ -25,7 +25,7 @@ from service.dashboard.live import VERSION, Part, stream
 from service.dashboard.pages import PageRoute, page, render, see
 from service.house import House, HouseOf
 from service.query import refuse_unknown
-from service.replies import Json
+from service.replies import Json, public
 
 router = APIRouter(
     prefix="/builds/{build}", route_class=PageRoute, include_in_schema=False, dependencies=[Depends(refuse_unknown)]
@@ -187,7 +187,7 @@ def _packing(datasets: list[dict[str, Any]], packs: list[dict[str, Any]] | None)
 
 def snippets(request: Request, build: str) -> dict[str, str]:
     """Lines to copy; what is in them is the address of this service and an id, quoted."""
-    address = shlex.quote(f"{request.base_url}v1/builds/{build}/path?wait=60")
+    address = shlex.quote(f"{public(request)}/v1/builds/{build}/path?wait=60")
     line = f"curl -fsS --retry 60 --retry-max-time 3600 {address}"
     job = (
         "# once per job, in the batch script, before srun\n"
@@ -224,6 +224,7 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
             "who": row.options.get("accepted_by"),
             "owner": house.site.settings.owner,
             "again": row.again,
+            "notices": notices.of_build(session, row.id),
         }
         diff = _diff(house, row)
     return page(request, "build.html", now, diff=diff, snippets=snippets(request, row.id), **values)

@@ -149,7 +149,8 @@ def test_the_same_blend_is_a_hit_before_during_and_after_an_upgrade(
     assert refused.value.code == Code.CATALOG_VERSION
     assert "Run blendex db upgrade, once, before its processes start." in refused.value.next_step
     migrate.upgrade(site.work.engine)
-    assert run_build(corpus.site(tmp_path / "root", migrate=False), submission, runner=InlineRunner())["mirror"] == old["mirror"]
+    migrated = corpus.site(tmp_path / "root", migrate=False)
+    assert run_build(migrated, submission, runner=InlineRunner())["mirror"] == old["mirror"]
 
 
 def test_what_is_named_is_what_can_be_done() -> None:
