@@ -86,6 +86,9 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     BUSY = "busy"
     LINT_REFUSED = "lint_refused"
+    RATE_LIMITED = "rate_limited"
+    QUOTA_FULL = "quota_full"
+    QUOTA_EXCEEDED = "quota_exceeded"
     # What is kept
     MIRROR_DAMAGED = "mirror_damaged"
     OBJECT_DAMAGED = "object_damaged"
@@ -160,6 +163,9 @@ MEANING: dict[Code, str] = {
     Code.NOT_FOUND: "There is no such thing, or none that the caller may know of.",
     Code.BUSY: "Not now. Ask again after the time that the answer tells.",
     Code.LINT_REFUSED: "Something in the blend cannot be read by index, and no patch mends it. See `lint.md`.",
+    Code.RATE_LIMITED: "Too many requests from one caller. Ask again after the time that the answer tells.",
+    Code.QUOTA_FULL: "A team has as much as it may at one time. Some of it ends by itself: ask again later.",
+    Code.QUOTA_EXCEEDED: "A team would have more than it may. Somebody must let go of something, or raise the quota.",
     Code.MIRROR_DAMAGED: "A mirror is not what its receipt says.",
     Code.OBJECT_DAMAGED: "A bundle is not what its name says.",
     Code.CATALOG_MISMATCH: "The database belongs to another root.",

@@ -76,6 +76,19 @@ class NotifySettings(BaseModel):
     teams: tuple[str, ...] = Field((), description="Teams that may name it; empty: all.")
 
 
+class QuotaSettings(BaseModel):
+    """What one team may have; unset: any number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    running_builds: int | None = Field(None, ge=0, description="Builds that run at one time.")
+    running_sources: int | None = Field(None, ge=0, description="Sources in builds that run.")
+    build_sources: int | None = Field(None, ge=0, description="Sources of one build.")
+    bytes_per_day: int | None = Field(None, ge=0, description="Bytes read for builds of the last 24 hours.")
+    mirror_bytes: int | None = Field(None, ge=0, description="Its part of the bytes of mirrors that its builds hold.")
+    mirror_files: int | None = Field(None, ge=0, description="Its part of their files.")
+
+
 class Settings(BaseSettings):
     """What a process may be told. Every field is in ``docs/reference/settings.md``."""
 
@@ -105,6 +118,15 @@ class Settings(BaseSettings):
         default_factory=dict,
         description="Receivers of notices by name, as JSON; see `operate.md`.",
     )
+    quotas: dict[str, QuotaSettings] = Field(
+        default_factory=dict,
+        description="Quotas of teams by name, as JSON; `*` is for those that are not named. See `operate.md`.",
+    )
+    lookups_per_second: float = Field(
+        0.0, ge=0, description="Look-ups of paths that one caller may make, of one api process; 0: any number."
+    )
+    reads_per_second: float = Field(0.0, ge=0, description="Other reads that one caller may make; 0: any number.")
+    writes_per_second: float = Field(0.0, ge=0, description="Changes that one caller may ask for; 0: any number.")
     public_url: str | None = Field(
         None,
         pattern=r"https?://[^/\s?#]+(/[^\s?#]*)?",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import abilities, causes, disk, packs
+from blendex.builds import abilities, causes, disk, packs, quotas
 from blendex.builds.attempts import call_of
 from blendex.builds.indexing import LARGER
 from blendex.builds.progress import queue_publish_if_done
@@ -351,6 +351,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return True
         try:
             disk.check(site, session, files=needed, size=needed * SIDECAR_BYTES)
+            quotas.check_plan(site, build, len(members))
         except BlendexError as error:
             states.move_build(session, build.id, "failed", build.fence, error=error.as_dict(), **values)
             units.unsubscribe(session, build.id)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.builds import abilities, disk
+from blendex.builds import abilities, disk, quotas
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
 from blendex.catalog import blobs, builds, notices, states, units
@@ -97,7 +97,8 @@ def submit(
         team: whose quota it counts against, and whose receivers it may name; empty: the owner's own.
 
     Raises:
-        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space.
+        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space;
+            quota_full; quota_exceeded.
     """
     priority = PRIORITIES[submission.priority]
     check_receivers(site, submission.notify, team)
@@ -113,6 +114,7 @@ def submit(
             if bounded:
                 _check_room(site, session)
             disk.check(site, session)
+            quotas.check(site, session, build)
         elif priority > build.priority:
             build.priority = priority
             units.hurry(session, units.of_build(session, build.id), build.id, priority)

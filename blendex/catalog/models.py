@@ -88,6 +88,7 @@ class Build(Base):
     reused: Mapped[int] = mapped_column(Integer, default=0)
     bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     opened: Mapped[int] = mapped_column(Integer, default=0)
+    read_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # that units read for it
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     excluded: Mapped[list[Any]] = mapped_column(JSON, default=list)
     # A dataset each: its pack, or why it has none; None until it is ready

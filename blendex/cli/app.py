@@ -220,6 +220,17 @@ def lint(
 
 
 @app.command()
+def usage(json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """Show what your team uses, and what it may."""
+    result = _client(root, server).usage()
+    lines = [f"{'of team ' + result['team']:24} {'used':>16} {'quota':>16}"]
+    for name in dict.fromkeys([*result["usage"], *result["quota"]]):
+        used, quota = result["usage"].get(name, "–"), result["quota"].get(name)
+        lines.append(f"{name:24} {used:>16} {'any number' if quota is None else quota:>16}")
+    _print(result, json, "\n".join(lines))
+
+
+@app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8765,

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import access, control, describe, findings, naming
+from blendex.builds import access, control, describe, findings, naming, quotas
 from blendex.builds.notify import Notifier
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
@@ -107,6 +107,11 @@ class LocalClient:
             raise control.not_found("mirror", key)
         more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
         return describe.mirror_summary(self.site, row) | more
+
+    def usage(self) -> dict[str, Any]:
+        """What the owner of the settings uses, and may."""
+        with self.site.work.read() as session:
+            return quotas.report(self.site, session, self.site.settings.owner)
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

@@ -158,6 +158,11 @@ class RemoteClient:
         value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}")
         return value | {"receipt": self._ask("GET", f"/v1/mirrors/{key}/receipt")}
 
+    def usage(self) -> dict[str, Any]:
+        """What the caller's team uses, and may."""
+        value: dict[str, Any] = self._ask("GET", "/v1/usage")
+        return value
+
     def names(self) -> list[dict[str, Any]]:
         """All names."""
         rows: list[dict[str, Any]] = self._ask("GET", "/v1/names")["names"]

@@ -15,6 +15,7 @@ def upgrade() -> None:
     """Go to this revision."""
     op.add_column("units", sa.Column("needs", sa.String(length=400), nullable=True))
     op.add_column("builds", sa.Column("recipes", sa.String(length=400), nullable=True))
+    op.add_column("builds", sa.Column("read_bytes", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("builds", sa.Column("notify", sa.JSON(), nullable=True))
     op.create_table(
         "notices",
@@ -41,5 +42,6 @@ def downgrade() -> None:
     op.drop_column("workers", "recipes")
     op.drop_table("notices")
     op.drop_column("builds", "notify")
+    op.drop_column("builds", "read_bytes")
     op.drop_column("builds", "recipes")
     op.drop_column("units", "needs")

@@ -25,6 +25,7 @@ from service import linting, lookup, text
 from service import problems as answers
 from service.api.v1 import schemas
 from service.bodies import hint, read_fields, read_submission
+from service.callers import caller
 from service.house import House, HouseOf
 from service.query import Limit, Options, Wait, refuse_unknown, submission_options
 from service.replies import Json, told, wants_text
@@ -83,6 +84,7 @@ async def read_body(request: Request, house: House, options: Options) -> Submiss
     responses={
         200: {"model": schemas.Build, "description": "Ended (after wait=), or the preview of dry_run=1."},
         202: {"model": schemas.Build, "description": "Under way; the same blend again is the same build."},
+        403: schemas.OVER,
         429: schemas.FULL,
         503: schemas.PATH_ANSWERS[503],
     },
@@ -112,7 +114,10 @@ async def post(
             refused = linting.refusal(await run_in_threadpool(linting.check_blend, house.site, submission))
             if refused is not None:
                 return answers.reply(request, refused[0], extra={"findings": refused[1]})
-        build, _ = await run_in_threadpool(submit.submit, house.site, submission, bounded=True)
+        who = caller(request)
+        build, _ = await run_in_threadpool(
+            submit.submit, house.site, submission, bounded=True, owner=who.owner, team=who.team
+        )
     except BlendexError as error:
         raise hint(error, request, await request.body()) from None
     house.wake()

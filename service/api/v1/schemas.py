@@ -158,6 +158,14 @@ class Workers(BaseModel):
     observations: list[dict[str, Any]] = Field(description="Memory predicted and seen, by sort of source.")
 
 
+class Usage(BaseModel):
+    """What a team uses, and what it may; null: any number."""
+
+    team: str
+    usage: dict[str, int]
+    quota: dict[str, int | None]
+
+
 TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}}
 
 
@@ -167,6 +175,7 @@ def _problem(description: str, *, text: bool = True) -> dict[str, Any]:
 
 
 FULL = _problem("The service is full; Retry-After says when to ask again.")
+OVER = _problem("The team would have more than its quota.")
 #: what an address that answers "where is it?" may say
 PATH_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
