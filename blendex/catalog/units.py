@@ -75,7 +75,7 @@ def needed(session: Session) -> dict[str, int]:
     rows = session.execute(
         select(Unit.needs, func.count()).where(Unit.state == "waiting", Unit.needs.is_not(None)).group_by(Unit.needs)
     )
-    return {row[0]: int(row[1]) for row in rows}
+    return {row[0]: int(row[1]) for row in rows if row[0] is not None}
 
 
 def waiting_for(session: Session, needs: str) -> list[str]:
