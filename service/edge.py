@@ -23,6 +23,9 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Methods that are words of HTTP; any other one would be a label of the caller's making.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
+# Of address and headers together; the server itself lets go of a client that sends more than twice as much unended.
+HEAD_BYTES = 32 * 1024
+
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # data: is for the icons inside swagger-ui.css; scripts and styles come from us alone.
 PAGE = (
@@ -78,6 +81,9 @@ class Edge:
 
         request = Request(scope)
         try:
+            if (size := _head(scope)) > HEAD_BYTES:
+                await reply(request, _too_long(size), status=431)(scope, receive, dressed)
+                return
             if (refusal := _foreign(scope)) is not None:
                 await reply(request, refusal, status=403)(scope, receive, dressed)
                 return
@@ -116,6 +122,20 @@ def _dress(headers: MutableHeaders, scope: Scope, status: int) -> None:
         headers.setdefault("Cache-Control", MARKED_CACHE if marked else STATIC_CACHE)
     headers.setdefault("Cache-Control", "no-store")
     headers.add_vary_header("Accept")
+
+
+def _head(scope: Scope) -> int:
+    """Bytes of a request's address and headers."""
+    address = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    return address + sum(len(name) + len(value) for name, value in scope["headers"])
+
+
+def _too_long(size: int) -> BlendexError:
+    return BlendexError(
+        Code.BAD_REQUEST,
+        f"address and headers have {size} bytes, and {HEAD_BYTES} at most are read.",
+        next_step="Leave out headers, or send fewer variables.",
+    )
 
 
 def _foreign(scope: Scope) -> BlendexError | None:

@@ -23,6 +23,7 @@ from blendex.runtime.slots import Slots
 
 # Between two tries to open a catalog that was away at the start.
 OPEN_SECONDS = 2.0
+HEAD_BYTES = 64 * 1024
 
 logger = logs.get_logger("blendex.service")
 
@@ -65,7 +66,11 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
     # would end there, and what its children had in hand would wait for its leases to run out.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    config = uvicorn.Config(app, log_level="warning", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    config = uvicorn.Config(
+        app, log_level="warning", log_config=None, access_log=False, timeout_graceful_shutdown=5,
+        # Of its parsers the one that bounds a request's line and headers, together.
+        http="h11", h11_max_incomplete_event_size=HEAD_BYTES,
+    )  # fmt: skip
     notifier.start()
     opening = _Opening(site) if site.work.away else None
     try:
