@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Message
 
 from service.limits import BodyLimit
+from tests.fuzz import api
 from tests.service.conftest import Service
 
 
@@ -94,3 +95,8 @@ def test_a_body_that_does_not_come_is_answered(values: dict[str, float]) -> None
     sent = run([(0, piece(50, True)), (600, piece(1, False))], **values)
     assert sent[0]["status"] == 408
     assert b"did not come in time" in sent[1]["body"]
+
+
+def test_what_attackers_send_is_refused_with_its_reason(service: Service) -> None:
+    for name, (code, request) in api.attacks(service.data).items():
+        api.attack(service, name, code, request, times=1)

@@ -284,4 +284,7 @@ def json_body(required: tuple[str, ...], optional: tuple[str, ...], example: dic
 
 def content(kind: str, description: str) -> dict[int | str, dict[str, Any]]:
     """An answer that is no JSON of ours."""
-    return {200: {"description": description, "content": {kind: {"schema": {"type": "string"}}}}}
+    # Tools parse these before they look at a schema: YAML into its value, a stream into its events.
+    parsed = {"application/yaml": {"type": ["array", "object"]}, "text/event-stream": {}}
+    schema: dict[str, Any] = parsed.get(kind, {"type": "string"})
+    return {200: {"description": description, "content": {kind: {"schema": schema}}}}
