@@ -71,11 +71,6 @@ def of_build(session: Session, build: str) -> list[dict[str, Any]]:
     return [{name: getattr(row, name) for name in names} for row in rows]
 
 
-def waiting(session: Session) -> int:
-    """Notices that no receiver took yet."""
-    return len(session.execute(select(Notice.id).where(Notice.state == "waiting")).all())
-
-
 def forget(session: Session) -> None:
     """Remove those that nobody will ask for any more."""
     old = Notice.created_at < dialect.now(session) - KEPT_SECONDS

@@ -100,3 +100,9 @@ def test_a_body_that_does_not_come_is_answered(values: dict[str, float]) -> None
 def test_what_attackers_send_is_refused_with_its_reason(service: Service) -> None:
     for name, (code, request) in api.attacks(service.data).items():
         api.attack(service, name, code, request, times=1)
+
+
+def test_links_never_say_what_a_request_said(service: Service, ready: dict[str, Any]) -> None:
+    page = service.http.get(f"/builds/{ready['id']}", headers={"Host": "evil.example"})
+    assert "evil.example" not in page.text
+    assert f"{service.url}/v1/builds/{ready['id']}/path" in page.text
