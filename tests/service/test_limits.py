@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from blendex.errors import BlendexError
+from service import bodies
 from service.limits import BodyLimit
+from service.watch import MOST_STREAMS
 from tests.fuzz import api
 from tests.service.conftest import Service
+from tests.support import corpus
 
 
 def raw(service: Service, data: bytes) -> bytes:
@@ -106,3 +110,16 @@ def test_links_never_say_what_a_request_said(service: Service, ready: dict[str, 
     page = service.http.get(f"/builds/{ready['id']}", headers={"Host": "evil.example"})
     assert "evil.example" not in page.text
     assert f"{service.url}/v1/builds/{ready['id']}/path" in page.text
+
+
+def test_streams_are_counted(service: Service, ready: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.app.state.house.watch, "streams", MOST_STREAMS)
+    answer = service.http.get(f"/v1/builds/{ready['id']}/events")
+    assert (answer.status_code, answer.json()["code"]) == (429, "busy")
+
+
+def test_members_of_a_tar_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MOST_MEMBERS", 2)
+    tar = corpus.tar_of([(f"{number}.yaml", b"[]") for number in range(3)])
+    with pytest.raises(BlendexError, match="more than 2 members"):
+        bodies.read_tar(tar, 100, 100_000)
