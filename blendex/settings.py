@@ -162,6 +162,9 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="Port of a worker's /metrics; unset: none. The API serves its own."
     )
+    traces: Literal["off", "otlp"] = Field(
+        "off", description="Where traces go; otlp: by the variables `OTEL_EXPORTER_OTLP_…`. Needs the extra telemetry."
+    )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else JSON.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="The least level logged.")
     stat_threads: int = Field(8, ge=1, le=128, description="Threads that stat sources while planning.")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from blendex.errors import BlendexError, Code
-from blendex.observability import logs, metrics
+from blendex.observability import logs, metrics, traces
 from service.problems import internal, reply
 
 logger = logging.getLogger("blendex.service")
@@ -49,9 +49,14 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        number = _request_id(Headers(scope=scope).get("x-request-id"))
-        with logs.bound(request=number):
-            await self._answer(scope, receive, send, number)
+        headers = Headers(scope=scope)
+        number = _request_id(headers.get("x-request-id"))
+        span = traces.begin("blendex.request", headers.get("traceparent"), method=scope["method"], request=number)
+        with logs.bound(request=number), traces.within(span):
+            try:
+                await self._answer(scope, receive, send, number)
+            finally:
+                traces.end(span, route=getattr(scope.get("route"), "path", "none"))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, number: str) -> None:
         began = time.monotonic()

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from blendex.catalog import blobs, dialect
 from blendex.catalog.models import RUNNING, Blob, Build, BuildDataset, NameHistory, Outbox, Subscription, Unit
+from blendex.observability import traces
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -37,11 +38,12 @@ def create(
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
     now = session.execute(select(dialect.now(session))).scalar_one()
-    values = {
+    values: dict[str, Any] = {
         "id": new_id(),
         "owner": owner,
         "team": team,
         "identity": identity,
+        "traceparent": traces.current(),
         "state": "queued",
         "submission": digest,
         "file": file,

@@ -103,6 +103,7 @@ class Build(Base):
     notify: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     # Recipes that its plan was made in, as units name them
     recipes: Mapped[str | None] = mapped_column(String(400))
+    traceparent: Mapped[str | None] = mapped_column(String(64))  # of the request that posted it
 
     __table_args__ = (
         # Same identity while one runs: the same build. The database decides who was first.
@@ -223,6 +224,7 @@ class Unit(Base):
     waiting_since: Mapped[float | None] = mapped_column(Float)
     # Recipes that whoever does it must have, with commas between; None: made before units named them
     needs: Mapped[str | None] = mapped_column(String(400))
+    traceparent: Mapped[str | None] = mapped_column(String(64))  # of what made it
 
     __table_args__ = (
         Index("ix_units_lane", "state", "build", "priority", "memory"),

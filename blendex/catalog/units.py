@@ -11,7 +11,8 @@ from sqlalchemy import ColumnElement, delete, func, select, true, tuple_, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect, lanes, trace
-from blendex.catalog.models import Pending, Subscription, Unit
+from blendex.catalog.models import Build, Pending, Subscription, Unit
+from blendex.observability import traces
 
 PRIORITY = {"publish": 2, "plan": 1, "pack": 1, "index": 0}
 BATCH = 500
@@ -55,12 +56,18 @@ def create(
         payload=pack(data),
         attempts=attempts,
         needs=needs,
+        traceparent=_traced(session, build) if traces.on() else None,
         fence=0,
     )
     session.add(unit)
     lanes.open_lane(session, build, unit.priority)
     session.flush()  # the id is needed for subscriptions in the same transaction
     return unit.id
+
+
+def _traced(session: Session, build: str) -> str | None:
+    """What a new unit goes on from: what is under way here, else what posted the build."""
+    return traces.current() or session.execute(select(Build.traceparent).where(Build.id == build)).scalar_one_or_none()
 
 
 def doable(session: Session, able: Sequence[str] | None) -> ColumnElement[bool]:

@@ -16,9 +16,10 @@ from blendex.builds.notify import Notifier
 from blendex.builds.site import Site, open_catalog, open_site
 from blendex.catalog.dialect import AWAY
 from blendex.catalog.engine import catalog_id
+from blendex.cli import tracing
 from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
-from blendex.observability import logs
+from blendex.observability import logs, traces
 from blendex.runtime.slots import Slots
 
 # Between two tries to open a catalog that was away at the start.
@@ -50,6 +51,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
 
     settings = settings_for(root)
     logs.configure(settings.log_format, settings.log_level)
+    tracing.begin(settings, "blendex serve")
     roots = tuple(os.path.realpath(path) for path in allow_root) or settings.allowed_roots or (os.getcwd(),)
     site = open_site(settings, roots, "blendex serve", patient=True)
     notifier = Notifier(site)
@@ -81,6 +83,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
         notifier.stop()
         hands.stop()
         previews.close()
+        traces.close()
     if opening is not None and opening.error is not None:
         raise opening.error
 

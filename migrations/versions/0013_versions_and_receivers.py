@@ -14,6 +14,8 @@ depends_on = None
 def upgrade() -> None:
     """Go to this revision."""
     op.add_column("units", sa.Column("needs", sa.String(length=400), nullable=True))
+    op.add_column("units", sa.Column("traceparent", sa.String(length=64), nullable=True))
+    op.add_column("builds", sa.Column("traceparent", sa.String(length=64), nullable=True))
     op.add_column("builds", sa.Column("recipes", sa.String(length=400), nullable=True))
     op.add_column("builds", sa.Column("read_bytes", sa.BigInteger(), server_default="0", nullable=False))
     op.add_column("builds", sa.Column("notify", sa.JSON(), nullable=True))
@@ -44,4 +46,6 @@ def downgrade() -> None:
     op.drop_column("builds", "notify")
     op.drop_column("builds", "read_bytes")
     op.drop_column("builds", "recipes")
+    op.drop_column("builds", "traceparent")
+    op.drop_column("units", "traceparent")
     op.drop_column("units", "needs")
