@@ -20,16 +20,11 @@ class Receiver:
     """One profile, with its secret at hand."""
 
     name: str
-    url: str
+    url: str = field(repr=False)  # that of a chat is a secret
     template: str
     secret: str | None = field(repr=False)
     events: tuple[str, ...]
-    teams: tuple[str, ...]
     private: bool
-
-    def takes(self, team: str) -> bool:
-        """Whether a team may let it be told."""
-        return not self.teams or team in self.teams
 
 
 def receivers_of(settings: Settings, environment: Mapping[str, str] | None = None) -> dict[str, Receiver]:
@@ -56,7 +51,7 @@ def _receiver(name: str, item: NotifySettings, environment: Mapping[str, str]) -
     if item.hosts and not any(fnmatchcase(host, pattern) for pattern in item.hosts):
         raise _bad(name, f"has a URL at {host}, which is none of its hosts")
     secret = None if item.secret is None else _secret(name, item.secret.get_secret_value(), environment)
-    return Receiver(name, parts.geturl(), item.template, secret, item.events, item.teams, item.private)
+    return Receiver(name, parts.geturl(), item.template, secret, item.events, item.private)
 
 
 def _secret(name: str, text: str, environment: Mapping[str, str]) -> str:

@@ -188,7 +188,7 @@ def test_a_receiver_that_never_ends_is_left_in_time(receiver: Receiver) -> None:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        one = receivers.Receiver("a", f"http://127.0.0.1:{listener.getsockname()[1]}/", "json", None, (), (), True)
+        one = receivers.Receiver("a", f"http://127.0.0.1:{listener.getsockname()[1]}/", "json", None, (), True)
         with pytest.raises((OSError, notify.http.client.HTTPException)):
             notify.send(one, b"{}", {}, seconds=0.5)
         stop.set()
