@@ -84,6 +84,35 @@ class ProxySettings(BaseModel):
         return _networks(value)
 
 
+class NotifySettings(BaseModel):
+    """One receiver of notices. Its secret may be written ``env:NAME`` or ``file:/path``: it is read from there."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: SecretStr = Field(description="Where notices are posted to. Not shown: addresses of chats are secrets.")
+    template: Literal["json", "slack", "text"] = Field("json", description="What is sent.")
+    secret: SecretStr | None = Field(None, description="Key of the signature; unset: none is sent.")
+    hosts: tuple[str, ...] = Field((), description="Patterns of which the host of the URL must match one.")
+    private: bool = Field(False, description="Whether its address may be a private one.")
+    events: tuple[Literal["ready", "failed", "excluded"], ...] = Field(
+        ("ready", "failed", "excluded"), description="What it is told of."
+    )
+    teams: tuple[str, ...] = Field((), description="Teams that may name it; empty: all.")
+
+
+class QuotaSettings(BaseModel):
+    """What one team may have; unset: any number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    running_builds: int | None = Field(None, ge=0, description="Builds that run at one time.")
+    running_sources: int | None = Field(None, ge=0, description="Sources in builds that run.")
+    build_sources: int | None = Field(None, ge=0, description="Sources of one build.")
+    bytes_per_day: int | None = Field(None, ge=0, description="Bytes read for builds of the last 24 hours.")
+    mirror_bytes: int | None = Field(None, ge=0, description="Its part of the bytes of mirrors that its builds hold.")
+    mirror_files: int | None = Field(None, ge=0, description="Its part of their files.")
+
+
 class Settings(BaseSettings):
     """What a process may be told. Every field is in ``docs/reference/settings.md``."""
 
@@ -109,6 +138,19 @@ class Settings(BaseSettings):
         description="Endpoint profiles of object stores by name, as JSON; see `stores.md`.",
     )
     stores_file: Path | None = Field(None, description="A YAML file with more of them, by name.")
+    notify: dict[str, NotifySettings] = Field(
+        default_factory=dict,
+        description="Receivers of notices by name, as JSON; see `operate.md`.",
+    )
+    quotas: dict[str, QuotaSettings] = Field(
+        default_factory=dict,
+        description="Quotas of teams by name, as JSON; `*` is for those that are not named. See `operate.md`.",
+    )
+    lookups_per_second: float = Field(
+        0.0, ge=0, description="Look-ups of paths that one caller may make, of one api process; 0: any number."
+    )
+    reads_per_second: float = Field(0.0, ge=0, description="Other reads that one caller may make; 0: any number.")
+    writes_per_second: float = Field(0.0, ge=0, description="Changes that one caller may ask for; 0: any number.")
     owner: str = Field("local", description="Who submissions belong to while nobody is asked who they are.")
     auth: Literal["none", "tokens"] = Field(
         "none", description="`tokens`: whoever asks must say who they are. `none`: whoever reaches the API may do all."
@@ -153,6 +195,9 @@ class Settings(BaseSettings):
     )
     metrics_port: int | None = Field(
         None, ge=0, le=65535, description="Port of a worker's /metrics; unset: none. The API serves its own."
+    )
+    traces: Literal["off", "otlp"] = Field(
+        "off", description="Where traces go; otlp: by the variables `OTEL_EXPORTER_OTLP_…`. Needs the extra telemetry."
     )
     log_format: Literal["auto", "json", "text"] = Field("auto", description="auto: text on a terminal, else JSON.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="The least level logged.")

@@ -12,7 +12,7 @@ from blendex.builds.site import Site
 from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
-from service.api.v1 import admin, builds, lint, mirrors, names, workers
+from service.api.v1 import admin, builds, lint, mirrors, names, usage, workers
 from service.callers import Gate, guard
 from service.dashboard import site as site_pages
 from service.edge import Edge
@@ -20,6 +20,7 @@ from service.house import House
 from service.limits import BodyLimit
 from service.lints import Lints
 from service.previews import Previews
+from service.rates import RateLimit
 from service.watch import MOST_WAITERS, Watch
 
 
@@ -64,11 +65,14 @@ def create_app(
     app.state.house = house
     app.state.gate = Gate(site)
     problems.install(app)
-    routers = (builds, mirrors, names, lint, workers, admin, health, telemetry)
+    routers = (builds, mirrors, names, lint, usage, workers, admin, health, telemetry)
     for router in (module.router for module in routers):
         app.include_router(router)
     docs.install(app)
     site_pages.install(app)
     app.add_middleware(BodyLimit, submission=site.settings.max_submission_bytes)
+    rates = {"lookup": "lookups", "read": "reads", "write": "writes"}
+    per_second = {sort: float(getattr(site.settings, f"{name}_per_second")) for sort, name in rates.items()}
+    app.add_middleware(RateLimit, rates=per_second)
     app.add_middleware(Edge)
     return app

@@ -143,6 +143,13 @@ class Gate:
             return None
         return await self._kept_or(f"{owner} {team}", lambda: self._of_proxy(owner, team), scope)
 
+    def known(self, request: Request) -> int | None:
+        """The token that a request shows, if it was good a moment ago: for those who ask before the guard does."""
+        shown = request.headers.get("authorization", "").partition(" ")[2].strip()
+        secret = shown or request.cookies.get(SESSION_COOKIE)
+        kept = self._kept.get(digest(secret)) if secret else None
+        return kept.caller.token_id if kept is not None else None
+
     async def _kept_or(self, key: str, find: Callable[[], tuple[Caller, Site] | None], scope: str) -> _Known | None:
         kept = self._kept.get(key)
         now = time.monotonic()

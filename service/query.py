@@ -78,6 +78,7 @@ class Options:
     packs: str
     sidecars: str
     priority: str = "bulk"
+    notify: tuple[str, ...] = ()
 
 
 def _bad(message: str, next_step: str) -> BlendexError:
@@ -157,6 +158,10 @@ def submission_options(
         Literal["interactive", "bulk", "maintenance"],
         Query(description="What comes first. The same blend again, more urgently, hurries the build that runs."),
     ] = "bulk",
+    notify: Annotated[
+        list[str],
+        Query(description="A receiver of the settings that is told what becomes of it. Repeatable."),
+    ] = [],  # noqa: B006
 ) -> Options:
     """The options of a submission.
 
@@ -164,4 +169,4 @@ def submission_options(
         BlendexError: bad_request.
     """
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
-    return Options(world, main, allowed, compat, on_bad, name, packs, sidecars, priority)
+    return Options(world, main, allowed, compat, on_bad, name, packs, sidecars, priority, tuple(notify))

@@ -28,6 +28,7 @@ _API = {
         GET /v1/names
         GET /v1/names/{name}
         POST /v1/lint
+        GET /v1/usage
         GET /v1/workers
     """,
     BUILD: """

@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.builds import access
+from blendex.builds.degraded import CATALOG
 from blendex.builds.resolve import Answer
 from blendex.builds.site import Site
 from blendex.errors import BlendexError, Code
 from service.addresses import public
 from service.problems import reply
-from service.replies import Json, line, retry_after, text_reply, wants_text
+from service.replies import DEGRADED, Json, line, retry_after, text_reply, wants_text
 
 SECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -136,6 +137,8 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     ``curl -f --retry`` takes for success.
     """
     headers = {"X-Mirror-State": answer.state, "Cache-Control": "private, no-cache"}
+    if answer.degraded:
+        headers[DEGRADED] = CATALOG
     if answer.state == "building":
         return _building(request, answer, headers)
     if answer.state == "collected":
@@ -168,12 +171,15 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     if wants_text(request):
         return Response("".join(item + "\n" for item in lines), 200, headers, "text/plain")
     blend = ready_blend(site, answer.build) if answer.build is not None else None
-    values = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
-    return Json(values | {"excluded": answer.excluded, "blend": blend}, 200, headers)
+    values: dict[str, Any] = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
+    values |= {"excluded": answer.excluded, "blend": blend}
+    return Json(values | ({"degraded": CATALOG} if answer.degraded else {}), 200, headers)
 
 
 def _no(request: Request, error: BlendexError, answer: Answer, status: int, headers: dict[str, str]) -> Response:
-    extra = {"state": answer.state, "build": answer.build, "key": answer.key}
+    extra: dict[str, Any] = {"state": answer.state, "build": answer.build, "key": answer.key}
+    if answer.degraded:
+        extra["degraded"] = CATALOG
     return reply(request, error, status=status, headers=headers, extra=extra)
 
 

@@ -7,15 +7,13 @@ blend is a hit again.
 from __future__ import annotations
 
 import os
-from typing import Any
-
-import orjson
 
 from blendex.catalog import mirrors, sources
 from blendex.catalog.engine import UnitOfWork
 from blendex.catalog.models import Build, Name, NameHistory
 from blendex.errors import BlendexError
 from blendex.formats.bundle import read_directory
+from blendex.mirrors import ondisk
 from blendex.storage.root import Root
 from blendex.units.receipt import read_receipt
 
@@ -71,18 +69,9 @@ def _adopt_mirror(work: UnitOfWork, root: Root, key: str) -> bool:
     return True
 
 
-def _json(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, "rb") as file:
-            value = orjson.loads(file.read())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
-    data = _json(os.path.join(root.build(build), "build.json"))
-    if data is None or not os.path.exists(os.path.join(root.build(build), "path")):
+    data = ondisk.ready_build(root, build)
+    if data is None:
         return False
     with work.write() as session:
         if session.get(Build, build) is not None:
@@ -101,7 +90,7 @@ def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
 
 
 def _adopt_name(work: UnitOfWork, path: str) -> bool:
-    data = _json(path)
+    data = ondisk.read_json(path)
     if data is None:
         return False
     with work.write() as session:

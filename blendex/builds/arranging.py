@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
-from blendex.builds import packs
+from blendex.builds import abilities, packs
 from blendex.builds.judging import Judged, ReplanError, digest_of, judge
 from blendex.builds.places import known_rows
 from blendex.builds.site import Site
@@ -50,7 +50,9 @@ def queue(session: Session, build: Build) -> bool:
     if not states.move_build(session, build.id, "packing", build.fence):
         return False
     memory = ARRANGE_MEMORY + ARRANGE_PER_SOURCE * build.sources
-    unit = units.create(session, "pack", build.id, ARRANGE, memory=memory, priority=build.priority)
+    unit = units.create(
+        session, "pack", build.id, ARRANGE, memory=memory, priority=build.priority, needs=build.recipes
+    )
     units.subscribe(session, unit, build.id, 0)
     builds.wake(session, "pack")
     return True
@@ -126,7 +128,10 @@ def _wait_for(session: Session, build: str, payload: dict[str, Any], *, memory: 
     while True:
         unit = units.under_way(session, [key]).get(key)
         if unit is None:
-            unit = units.create(session, "pack", build, payload, memory=memory, priority=priority, cost=cost)
+            unit = units.create(
+                session, "pack", build, payload, memory=memory, priority=priority, cost=cost,
+                needs=abilities.needs([packs.RECIPE]),
+            )  # fmt: skip
             if units.announce(session, [(*key, unit)]):
                 units.drop(session, unit)
                 continue

@@ -8,6 +8,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
+from blendex.builds import quotas
 from blendex.builds.naming import not_found
 from blendex.builds.planning import OF_WORK
 from blendex.builds.site import Site
@@ -175,6 +176,8 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
         options = row.options | packing_options(packs, sidecars)
-        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority, row.team)
+        new, made = begin(session, row.owner, gathered, row.file, options, row.priority, row.team)
+        if made:
+            quotas.check(site, session, new)
         audit.note(session, site.who, "build.pack", build)
         return new.id

@@ -7,11 +7,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import access
+from blendex.builds import abilities, access
 from blendex.builds.pace import Pace, pace
 from blendex.builds.site import Site
 from blendex.builds.visibility import reader
-from blendex.catalog import blobs, builds, deaths, mirrors, pauses, states, trace, units
+from blendex.catalog import blobs, builds, deaths, mirrors, notices, pauses, states, trace, units, workers
 from blendex.catalog.models import RUNNING, Build, Mirror, Name
 
 # Problems shown with a build; all of them are at its own address.
@@ -98,6 +98,7 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "warnings": plan["warnings"][:SHOWN_PROBLEMS],
         "attempts_failed": deaths.of_build(session, build.id)[:SHOWN_PROBLEMS],
         "stragglers": stragglers(site, session, build),
+        "notices": notices.of_build(session, build.id),
         "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
         "access": access.report(site, build.id) if build.state == "ready" else None,
     }
@@ -112,6 +113,7 @@ def stragglers(site: Site, session: Session, build: Build) -> list[dict[str, Any
     if build.state not in RUNNING:
         return []
     now, paused = states.now(session), pauses.current(session)
+    has = workers.recipes(session)
     found = []
     for unit in units.stragglers(session, build.id, SHOWN_STRAGGLERS):
         payload = units.payload(unit)
@@ -120,6 +122,8 @@ def stragglers(site: Site, session: Session, build: Build) -> list[dict[str, Any
             waits_for = "its worker"
         elif unit.not_before is not None and unit.not_before > now:
             waits_for = f"a store or a disk; tried again in {unit.not_before - now:.0f} s"
+        elif has and (lacking := abilities.missing(unit.needs, has)):
+            waits_for = f"no worker for recipe {', '.join(lacking)}: start workers of the version that planned it"
         elif paused is not None and unit.work != "plan":
             waits_for = f"paused: {paused}"
         else:

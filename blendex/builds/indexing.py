@@ -111,11 +111,12 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         sources.record_failures(session, failures)
         endpoints.remember(session, result.get("paces", {}))
         observations.record(session, outcome.peaks, unit.memory)
-        _release(session, unit, opened=result["figures"]["opens"])
+        figures = result["figures"]
+        _release(session, unit, opened=figures["opens"], size=figures["bytes_read"])
     return True
 
 
-def _release(session: Session, unit: Unit, *, opened: int = 0) -> None:
+def _release(session: Session, unit: Unit, *, opened: int = 0, size: int = 0) -> None:
     """Tell the builds that waited for a unit that it ended; what it read is credited to the one that asked first.
 
     Each build's row is locked by that, one after another in the order of their ids, before it is asked what the build
@@ -123,7 +124,8 @@ def _release(session: Session, unit: Unit, *, opened: int = 0) -> None:
     """
     waiting = set(units.subscribers(session, unit.id))
     for name in sorted(waiting | {unit.build}):
-        states.touch_build(session, name, **({"opened": Build.opened + opened} if name == unit.build else {}))
+        read = {"opened": Build.opened + opened, "read_bytes": Build.read_bytes + size}
+        states.touch_build(session, name, **(read if name == unit.build else {}))
         if name in waiting and (build := builds.get(session, name)) is not None:
             queue_publish_if_done(session, build)
 
@@ -163,7 +165,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
                 return False
             new = units.create(
                 session, "index", unit.build, payload,
-                memory=memory, cost=unit.cost, priority=priority_of(unit), attempts=1,
+                memory=memory, cost=unit.cost, priority=priority_of(unit), attempts=1, needs=unit.needs,
             )  # fmt: skip
             _hand_over(session, unit, new, payload, payload["sources"])
             return True
@@ -219,6 +221,7 @@ def _isolate(
             cost=unit.cost * len(items) // len(payload["sources"]),
             priority=priority_of(unit),
             attempts=tried,
+            needs=unit.needs,
         )
         _hand_over(session, unit, new, payload, items)
     return True

@@ -22,12 +22,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from blendex.builds import admission, causes, disk, indexing, packing, planning, publishing, reap
+from blendex.builds import abilities, admission, causes, disk, indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
 from blendex.catalog import builds, deaths, dialect, pauses, states, workers
 from blendex.catalog.models import Unit
 from blendex.errors import BlendexError, Code, passing
-from blendex.observability import logs, metrics
+from blendex.observability import logs, metrics, traces
 from blendex.runtime import activity
 from blendex.runtime.budget import ledger_id, read_budget
 from blendex.runtime.slots import Call, Outcome, Runner
@@ -60,6 +60,7 @@ class _Held:
     memory: int  # promised
     ticket: int | None = None
     lost: bool = False
+    span: Any = None
     ending: bool = False  # its outcome is being told: that it is not leased any more is as it should be
 
 
@@ -232,6 +233,7 @@ class ClaimLoop:
                     "ledger": self._ledger,
                     "process": self._process,
                     "waiting": self._why,
+                    "recipes": abilities.own(),
                 },
                 ago=time.monotonic() - self.polled,
             )
@@ -285,6 +287,7 @@ class ClaimLoop:
                     self.worker, self._ledger, socket.gethostname(), self._source,
                     self._limit() - self.runner.idle() * admission.REST_BYTES,
                     promised, self.runner.used(), RESERVE_BYTES, self.site.settings.lease_seconds, self._classes,
+                    abilities.able(),
                 ),
                 read_budget,
                 activity.lives,
@@ -302,14 +305,20 @@ class ClaimLoop:
             return None
         metrics.CLAIMS.labels(unit.work).inc()
         with self._lock:
-            self._held[unit.id, unit.fence] = _Held(unit, time.monotonic(), verdict.memory)
+            held = self._held[unit.id, unit.fence] = _Held(unit, time.monotonic(), verdict.memory)
+        held.span = traces.begin(
+            f"blendex.{unit.work}", unit.traceparent, build=unit.build, unit=unit.id, attempt=unit.fence
+        )
         return unit
 
     def _errand(self, what: Callable[..., None], unit: Unit, *arguments: Any) -> None:
         """Do something for a unit, in a thread of the pool if there is one."""
 
         def run() -> None:
-            with logs.bound(worker=self.worker, build=unit.build, unit=unit.id, attempt=unit.fence, work=unit.work):
+            with (
+                logs.bound(worker=self.worker, build=unit.build, unit=unit.id, attempt=unit.fence, work=unit.work),
+                traces.within(self._held[unit.id, unit.fence].span),
+            ):
                 try:
                     what(unit, *arguments)
                 except Exception:
@@ -437,6 +446,7 @@ class ClaimLoop:
         with self._lock:
             item = self._held.pop((unit.id, unit.fence))
         seconds = time.monotonic() - item.since
+        traces.end(item.span, outcome=outcome)
         metrics.UNITS.labels(unit.work, outcome).inc()
         metrics.UNIT_SECONDS.labels(unit.work).observe(seconds)
         logger.info("attempt_ended", outcome=outcome, seconds=round(seconds, 3))

@@ -130,7 +130,7 @@ def _larger(session: Session, unit: Unit) -> bool:
     payload = units.payload(unit)
     new = units.create(
         session, "pack", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost,
-        priority=priority_of(unit), attempts=1,
+        priority=priority_of(unit), attempts=1, needs=unit.needs,
     )  # fmt: skip
     units.move_pending(session, unit.id, new, [(f"pack:{payload['digest']}", packs.RECIPE)])
     units.copy_subscriptions(session, unit.id, new, 0)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import causes, disk, packs
+from blendex.builds import abilities, causes, disk, packs, quotas
 from blendex.builds.attempts import call_of
 from blendex.builds.indexing import LARGER
 from blendex.builds.progress import queue_publish_if_done
@@ -269,6 +269,7 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
             memory=_memory(site, part, predicted),
             cost=cost,
             priority=build.priority,
+            needs=abilities.needs_of({row.kind for row in part}, compat),
         )
         made[unit] = part
     rows = [(row.address, row.recipe(compat), unit) for unit, part in made.items() for row in part]
@@ -345,6 +346,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             "sources": len(members),
             "reused": len(members) - needed,
             "bytes": plan["bytes"],
+            "recipes": abilities.needs_of_build({kind for kind, _ in members}, compat),
         }
         if entry_failures and build.options["on_bad"] == "fail":
             # The blend itself is wrong: its user mends it in a minute, and needs no hour of indexing before.
@@ -353,6 +355,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return True
         try:
             disk.check(site, session, files=needed, size=needed * SIDECAR_BYTES)
+            quotas.check_plan(site, build, len(members))
         except BlendexError as error:
             states.move_build(session, build.id, "failed", build.fence, error=error.as_dict(), **values)
             units.unsubscribe(session, build.id)

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import arranging
+from blendex.builds import abilities, arranging
 from blendex.catalog import blobs, builds, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
@@ -21,13 +21,18 @@ def queue_publish_if_done(session: Session, build: Build) -> None:
     """Ask for what comes next, when a build waits for nothing more."""
     if build.state not in ("indexing", "planning", "packing") or units.unfinished(session, build.id) > 0:
         return
+    recipes = builds.recipes(session, build.id)
+    if not abilities.can(recipes):
+        return  # planned by a newer program, whose reaper goes on with it
     if build.state != "packing" and _queue_derivations(session, build):
         return
     if arranging.queue(session, build):
         return
     if not states.move_build(session, build.id, "publishing", build.fence):
         return
-    unit = units.create(session, "publish", build.id, {}, memory=PUBLISH_MEMORY, priority=build.priority)
+    unit = units.create(
+        session, "publish", build.id, {}, memory=PUBLISH_MEMORY, priority=build.priority, needs=recipes
+    )
     units.subscribe(session, unit, build.id, 0)
     builds.wake(session, "publish")
 
@@ -74,7 +79,10 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
             item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
             payload = {"compat": compat, "sources": [item], "derive": spec}
             payload |= {"team": build.team} if build.team else {}
-            unit = units.create(session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority)
+            unit = units.create(
+                session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority,
+                needs=abilities.needs_of([spec["kind"]], compat),
+            )  # fmt: skip
             if units.announce(session, [(*key, unit)]):
                 units.drop(session, unit)
                 continue

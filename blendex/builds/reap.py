@@ -10,6 +10,7 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from blendex.builds import abilities
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import queue_plan
@@ -44,6 +45,8 @@ def reap(site: Site) -> None:
             deaths.forget(session)
             builds.forget_outbox(session, OUTBOX_SECONDS)
             workers.forget(session)
+    if random.random() < REAPS_BETWEEN:  # noqa: S311 -- it looks at all that waits, too
+        plan_anew(site)
     _sweep_staging(site)
     _reconcile_names(site)
 
@@ -82,6 +85,32 @@ def _move_on(site: Site, name: str) -> None:
 def _plan_again(session: Session, build: Build) -> None:
     queue_plan(session, build.id)
     builds.wake(session, "plan")
+
+
+def plan_anew(site: Site) -> None:
+    """Plan builds again whose units need recipes of an older version that nobody has any more.
+
+    What needs a newer one waits for a worker that has it: this program may have been rolled back for an hour.
+    """
+    with site.work.read() as session:
+        has = workers.recipes(session)
+        if has is None:
+            return
+        known = has | set(abilities.own())
+        old = [
+            named
+            for named in units.needed(session)
+            if (lacking := abilities.missing(named, known)) and abilities.superseded(lacking)
+        ]
+        waiting = sorted({build for named in old for build in units.waiting_for(session, named)})
+    for name in waiting:
+        with site.work.write() as session:
+            units.unsubscribe(session, name)
+            build = builds.lock(session, name)
+            if build is None or build.state not in RUNNING:
+                continue
+            if build.state == "queued" or states.move_build(session, name, "planning", build.fence):
+                _plan_again(session, build)
 
 
 def _sweep_staging(site: Site) -> None:

@@ -2,6 +2,9 @@
 
 A ready build never changes, so what was read once of its folder is kept; whether its mirror is still there costs
 one stat. Only builds that run are looked up in the catalog.
+
+While the catalog is away, the root tells of what is published, and the answers say that they are degraded: a name may
+have moved a moment before, and of what is not in the root nobody can say whether it runs, failed or never was.
 """
 
 from __future__ import annotations
@@ -10,17 +13,21 @@ import copy
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from blendex.builds.describe import eta
 from blendex.builds.naming import not_found
 from blendex.builds.site import Site
 from blendex.builds.visibility import Verdicts
-from blendex.catalog import builds, mirrors
+from blendex.catalog import builds, dialect, mirrors
 from blendex.errors import BlendexError, Code
+from blendex.mirrors import ondisk
 from blendex.storage.root import HEX
 
 KEPT = 10_000
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +45,7 @@ class Answer:
     eta_seconds: float | None = None
     error: BlendexError | None = None
     team: str = ""
+    degraded: bool = False  # told by the root, while the catalog is away
 
 
 class Resolver:
@@ -67,6 +75,27 @@ class Resolver:
             if not self._site.who.sees(kept.team):
                 raise not_found("build", build)
             return self._alive(kept)
+        return self.either(lambda: self._from_catalog(build), lambda: self._from_root(build))
+
+    def either(self, catalog: Callable[[], T], root: Callable[[], T]) -> T:
+        """What the catalog says; what the root says while the catalog is away."""
+        if self._site.work.resting():
+            return root()
+        try:
+            return catalog()
+        except dialect.AWAY:
+            return root()
+
+    def _from_root(self, build: str) -> Answer:
+        data = ondisk.ready_build(self._site.root, build)
+        if data is None or not self._site.who.sees(data.get("team", "")):
+            raise unknown_now("build", build)
+        key = data["key"]
+        path = self._site.root.mirror(key)
+        excluded, team = len(data["excluded"]), data.get("team", "")
+        return self._alive(Answer("ready", build, key=key, path=path, excluded=excluded, team=team))
+
+    def _from_catalog(self, build: str) -> Answer:
         with self._site.work.read() as session:
             row = builds.get(session, build)
             if row is None or not self._site.who.sees(row.team):
@@ -108,12 +137,21 @@ class Resolver:
         Raises:
             BlendexError: not_found.
         """
-        with self._site.work.read() as session:
-            row = mirrors.name(session, name)
-            if row is None or not self._site.who.sees(row.team):
-                raise not_found("name", name)
-            build = row.build
-        return self.build(build)
+
+        def catalog() -> str:
+            with self._site.work.read() as session:
+                row = mirrors.name(session, name)
+                if row is None or not self._site.who.sees(row.team):
+                    raise not_found("name", name)
+                return row.build
+
+        def root() -> str:
+            data = ondisk.name(self._site.root, name)
+            if data is None or not self._site.who.sees(data.get("team", "")):
+                raise unknown_now("name", name)
+            return str(data["build"])
+
+        return self.build(self.either(catalog, root))
 
     def mirror(self, key: str) -> Answer:
         """Whether a mirror is there.
@@ -125,11 +163,12 @@ class Resolver:
             raise not_found("mirror", key)
         if not self.verdicts.mirror(self._site, key):
             raise not_found("mirror", key)
-        answer = Answer("ready", key=key, path=self._site.root.mirror(key))
+        degraded = self._site.work.away
+        answer = Answer("ready", key=key, path=self._site.root.mirror(key), degraded=degraded)
         if self._there(answer):
             return answer
         if os.path.exists(self._site.root.receipt(key)):
-            return Answer("collected", key=key)
+            return Answer("collected", key=key, degraded=degraded)
         raise not_found("mirror", key)
 
     def _there(self, answer: Answer) -> bool:
@@ -137,13 +176,23 @@ class Resolver:
         return os.path.exists(os.path.join(answer.path, "READY"))
 
     def _alive(self, answer: Answer) -> Answer:
+        degraded = self._site.work.away
         if self._there(answer):
-            return answer
+            return replace(answer, degraded=True) if degraded else answer
         with self._lock:
             self._ready.pop(answer.build or "", None)
-        return Answer("collected", answer.build, key=answer.key)
+        return Answer("collected", answer.build, key=answer.key, degraded=degraded)
 
 
 def _untold(state: str) -> BlendexError:
     """What somebody is told of a failure who has not said who they are: why it failed names sources."""
     return BlendexError(Code.WRONG_STATE, f"the build is {state}.", next_step="Ask with a token to be told why.")
+
+
+def unknown_now(what: str, name: str) -> BlendexError:
+    """The root does not know it, and the catalog, which would, is away."""
+    return BlendexError(
+        Code.CATALOG_AWAY,
+        f"the database does not answer, and no published {what} {name} is in the root.",
+        next_step="Ask again in a few seconds.",
+    )

@@ -10,7 +10,7 @@ from blendex.builds import adopt
 from blendex.builds.profiles import profiles_for
 from blendex.catalog import endpoints, revision
 from blendex.catalog.audit import Actor
-from blendex.catalog.dialect import alone, open_engine
+from blendex.catalog.dialect import AWAY, alone, is_remote, open_engine
 from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
 from blendex.errors import BlendexError
 from blendex.settings import Settings
@@ -62,7 +62,14 @@ class Site:
         return replace(world, stores=tuple(route for profile in self.stores for route in profile.routes()))
 
 
-def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex", *, own: bool = False) -> Site:
+def open_site(
+    settings: Settings,
+    roots: tuple[str, ...],
+    application: str = "blendex",
+    *,
+    own: bool = False,
+    patient: bool = False,
+) -> Site:
     """Open the root and its catalog, migrated; an empty catalog is filled from what the root holds.
 
     Args:
@@ -71,6 +78,7 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
         application: what PostgreSQL shows for this process.
         own: a user's own program, which may read what the user may: without profiles in the settings, its environment
             says where objects are. Never for a service, whatever its roots are.
+        patient: begin without a database that does not answer, for ``open_catalog`` to open it when it is back.
 
     Raises:
         BlendexError: catalog_mismatch, catalog_version.
@@ -82,21 +90,39 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
     if url is None:
         url, notice = default_url(root.path, settings.state_dir)
     engine = open_engine(url, application)
+    site = Site(settings, root, UnitOfWork(engine, opened=False), roots, notice, profiles_for(settings, own))
     try:
-        if not settings.migrate:
-            revision.wait_for_fit(engine, MIGRATION_SECONDS)
-        elif not revision.fits(engine):
-            from blendex.catalog import migrate
-
-            migrate.upgrade(engine)
+        if patient and is_remote(engine):
+            revision.current(engine)  # at once, and not after the patience with whoever migrates
+        open_catalog(site)
+    except AWAY:
+        if not patient or not is_remote(engine):
+            engine.dispose()
+            raise
     except BlendexError:
         engine.dispose()
         raise
+    return site
+
+
+def open_catalog(site: Site) -> None:
+    """Bring the catalog to the revision of this program, see that it belongs to the root, and open it for work.
+
+    Raises:
+        BlendexError: catalog_mismatch, catalog_version.
+    """
+    engine = site.work.engine
+    if not site.settings.migrate:
+        revision.wait_for_fit(engine, MIGRATION_SECONDS)
+    elif not revision.fits(engine):
+        from blendex.catalog import migrate
+
+        migrate.upgrade(engine)
     work = UnitOfWork(engine)
-    if not belongs(work, root.path):
+    if not belongs(work, site.root.path):
         with alone(engine, "adoption"):
-            if not belongs(work, root.path):
+            if not belongs(work, site.root.path):
                 # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
-                adopt.adopt_all(work, root)
-                tie(work, root.path)
-    return Site(settings, root, work, roots, notice, profiles_for(settings, own))
+                adopt.adopt_all(work, site.root)
+                tie(work, site.root.path)
+    site.work.open()

@@ -51,6 +51,7 @@ class Submission:
     packs: str = "auto"
     sidecars: str = "unpacked"
     priority: str = "bulk"
+    notify: tuple[str, ...] = ()  # receivers that are told; not part of a request's identity
 
     def check(self) -> None:
         """Refuse options that mean nothing.

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.builds import disk
+from blendex.builds import abilities, disk, quotas
 from blendex.builds.naming import check_free
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
-from blendex.catalog import audit, blobs, builds, states, units
+from blendex.catalog import audit, blobs, builds, notices, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, metrics
@@ -69,24 +69,43 @@ def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str,
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
+def check_receivers(site: Site, names: tuple[str, ...], team: str) -> None:
+    """Refuse receivers that are not there for this team.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    known = sorted(name for name, item in site.settings.notify.items() if not item.teams or team in item.teams)
+    for name in names:
+        if name not in known:
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"notify={name[:64]!r} names no receiver.",
+                next_step=f"Known are: {', '.join(known) or 'none; the operator adds them in BLENDEX_NOTIFY'}.",
+            )
+
+
 def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tuple[Build, bool]:
     """Take a submission; its build, and False when it joined one that runs already.
 
     One transaction writes the build, its plan unit and the outbox row.
 
     Args:
-        site: root and catalog.
+        site: root and catalog, as whoever submits may use them.
         submission: what was posted.
         bounded: whether there may be too many builds already for another one; joining one is always possible.
 
     Raises:
-        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space.
+        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space;
+            quota_full; quota_exceeded.
     """
     priority = PRIORITIES[submission.priority]
+    who = site.who
+    check_receivers(site, submission.notify, who.team)
     gathered = gather(site, submission)
     with site.work.write() as session:
-        who = site.who
         build, made = begin(session, who.owner, gathered, submission.file, submission.options, priority, who.team)
+        notices.ask(session, build, submission.notify)
         if submission.name is not None and submission.name not in build.names:
             check_free(session, submission.name, who.team)
             build.names = [*build.names, submission.name]
@@ -94,6 +113,7 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
             if bounded:
                 _check_room(site, session)
             disk.check(site, session)
+            quotas.check(site, session, build)
         elif priority > build.priority:
             build.priority = priority
             units.hurry(session, units.of_build(session, build.id), build.id, priority)
@@ -149,7 +169,9 @@ def queue_plan(session: Any, build: str) -> None:
     """Ask for a build to be planned."""
     row = builds.get(session, build)
     priority = 0 if row is None else row.priority
-    unit = units.create(session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority)
+    unit = units.create(
+        session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority, needs=abilities.needs()
+    )
     units.subscribe(session, unit, build, 0)
 
 

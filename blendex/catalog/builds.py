@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from blendex.catalog import blobs, dialect
 from blendex.catalog.models import RUNNING, Blob, Build, BuildDataset, NameHistory, Outbox, Subscription, Unit
+from blendex.observability import traces
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -37,11 +38,12 @@ def create(
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
     now = session.execute(select(dialect.now(session))).scalar_one()
-    values = {
+    values: dict[str, Any] = {
         "id": new_id(),
         "owner": owner,
         "team": team,
         "identity": identity,
+        "traceparent": traces.current(),
         "state": "queued",
         "submission": digest,
         "file": file,
@@ -73,6 +75,11 @@ def wake(session: Session, work: str) -> None:
 def get(session: Session, build: str) -> Build | None:
     """One build."""
     return session.get(Build, build, populate_existing=True)
+
+
+def recipes(session: Session, build: str) -> str | None:
+    """The recipes that its plan was made in."""
+    return session.execute(select(Build.recipes).where(Build.id == build)).scalar_one_or_none()
 
 
 def lock(session: Session, build: str) -> Build | None:

@@ -88,6 +88,7 @@ class Build(Base):
     reused: Mapped[int] = mapped_column(Integer, default=0)
     bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     opened: Mapped[int] = mapped_column(Integer, default=0)
+    read_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # that units read for it
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     excluded: Mapped[list[Any]] = mapped_column(JSON, default=list)
     # A dataset each: its pack, or why it has none; None until it is ready
@@ -98,6 +99,11 @@ class Build(Base):
     trace: Mapped[str | None] = mapped_column(String(64))
     # The failed sources that its next plan reads again; None: all of them
     again: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Receivers that shall be told what becomes of it
+    notify: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Recipes that its plan was made in, as units name them
+    recipes: Mapped[str | None] = mapped_column(String(400))
+    traceparent: Mapped[str | None] = mapped_column(String(64))  # of the request that posted it
 
     __table_args__ = (
         # Same identity while one runs: the same build. The database decides who was first.
@@ -216,6 +222,9 @@ class Unit(Base):
     payload: Mapped[bytes] = mapped_column(LargeBinary)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     waiting_since: Mapped[float | None] = mapped_column(Float)
+    # Recipes that whoever does it must have, with commas between; None: made before units named them
+    needs: Mapped[str | None] = mapped_column(String(400))
+    traceparent: Mapped[str | None] = mapped_column(String(64))  # of what made it
 
     __table_args__ = (
         Index("ix_units_lane", "state", "build", "priority", "memory"),
@@ -294,6 +303,24 @@ class Outbox(Base):
     created_at: Mapped[float] = mapped_column(Float)
 
 
+class Notice(Base):
+    """What became of a build, for one receiver outside."""
+
+    __tablename__ = "notices"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    build: Mapped[str] = mapped_column(String(26), index=True)
+    profile: Mapped[str] = mapped_column(String(64))
+    event: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(12))  # waiting, sent, given_up
+    attempts: Mapped[int] = mapped_column(Integer)
+    result: Mapped[str | None] = mapped_column(String(200))  # of the last attempt
+    created_at: Mapped[float] = mapped_column(Float)
+    not_before: Mapped[float] = mapped_column(Float)
+    told_at: Mapped[float | None] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_notices_due", "state", "not_before"),)
+
+
 class Worker(Base):
     """A process that claims units, as it last told of itself."""
 
@@ -313,6 +340,8 @@ class Worker(Base):
     process: Mapped[str] = mapped_column(String(128), default="", server_default="")  # tells who died
     polled_at: Mapped[float | None] = mapped_column(Float)  # when it last asked for work
     waiting: Mapped[str | None] = mapped_column(String(400))  # why it takes nothing though there is work
+    # That it has; None: it does not look at what units name
+    recipes: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     started_at: Mapped[float] = mapped_column(Float)
     seen_at: Mapped[float] = mapped_column(Float)
     seen_until: Mapped[float] = mapped_column(Float)  # later without a new heartbeat: taken for dead

@@ -18,8 +18,9 @@ from typing import Any
 from sqlalchemy import CursorResult, Update, func, select, update
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect, lanes
+from blendex.catalog import dialect, lanes, notices
 from blendex.catalog.models import RUNNING, Build, Unit
+from blendex.catalog.units import doable
 
 ORDER = (*RUNNING, "ready")
 # Lanes that a claim looks into while others are faster.
@@ -70,12 +71,15 @@ def move_build(session: Session, build: str, state: str, fence: int, **values: A
     }
     if state == "queued":
         changes["fence"] = Build.fence + 1
-    return _changed(
+    moved = _changed(
         session,
         update(Build)
         .where(Build.id == build, Build.state == current.state, Build.fence == fence)
         .values(**(changes | values)),
     )
+    if moved and state in ("ready", "failed"):
+        notices.note(session, build, "excluded" if values.get("excluded") else state)
+    return moved
 
 
 def touch_build(session: Session, build: str, **values: Any) -> None:
@@ -95,8 +99,9 @@ def claim_unit(
     memory: int,
     classes: Sequence[str] = CLASSES,
     only: int | None = None,
+    able: Sequence[str] | None = None,
 ) -> Unit | None:
-    """Lease the best waiting unit that fits into ``memory``, or that one ``only``.
+    """Lease the best waiting unit that fits into ``memory`` and that one who is ``able`` can do, or that one ``only``.
 
     Urgent priorities first, and in them publishing before planning before reading; then the team, the owner and the
     build whose turn it is; of its units the largest, so that there is no lonely last one. One statement on both
@@ -104,7 +109,7 @@ def claim_unit(
     index: nothing walks or sorts what waits, whether ten units do or 400,000.
     """
     now = dialect.now(session)
-    due = Unit.work.in_(classes) & (Unit.not_before.is_(None) | (Unit.not_before <= now))
+    due = Unit.work.in_(classes) & (Unit.not_before.is_(None) | (Unit.not_before <= now)) & doable(session, able)
     fits = (Unit.state == "waiting") & (Unit.memory <= memory) & due
     for race in range(MOST_RACES):
         wanted = select(Unit.id).where(fits)

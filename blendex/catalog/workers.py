@@ -60,6 +60,17 @@ def forget(session: Session) -> None:
     session.execute(delete(Worker).where(Worker.seen_until < dialect.now(session) - FORGET_SECONDS))
 
 
+def recipes(session: Session) -> set[str] | None:
+    """What the workers that are there have, taken together; None when one of them does whatever waits."""
+    rows = session.execute(select(Worker.recipes).where(Worker.seen_until >= dialect.now(session))).scalars()
+    found: set[str] = set()
+    for told in rows:
+        if told is None:
+            return None
+        found.update(told)
+    return found
+
+
 def page(session: Session) -> list[tuple[Worker, bool]]:
     """Every worker that is known, the oldest first, and whether it told of itself in time."""
     alive = (Worker.seen_until >= dialect.now(session)).label("alive")

@@ -91,12 +91,13 @@ def _submission(
     packs: str,
     sidecars: str,
     name: str | None = None,
+    notify: list[str] | None = None,
 ) -> Any:
     from blendex.cli.submission import read_submission
 
     return read_submission(
         blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name,
-        packs, sidecars,
+        packs, sidecars, tuple(notify or ()),
     )  # fmt: skip
 
 
@@ -120,6 +121,9 @@ def build(
     packs: Packs = "auto",
     sidecars: Sidecars = "unpacked",
     name: Annotated[str | None, typer.Option(help="A name that shall point at this build.")] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="A receiver of the settings that is told of the end. Repeatable.")
+    ] = None,
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -128,7 +132,7 @@ def build(
     from blendex.cli import output
 
     submission = _submission(
-        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name
+        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name, notify,
     )
     with output.progress(enabled=not json) as watch:
         result = _client(root, server).build(submission, watch)
@@ -230,6 +234,17 @@ def lint(
         output.error(error)
         raise SystemExit(command.UNUSABLE) from None
     raise SystemExit(status)
+
+
+@app.command()
+def usage(json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """Show what your team uses, and what it may."""
+    result = _client(root, server).usage()
+    lines = [f"{'of team ' + result['team']:24} {'used':>16} {'quota':>16}"]
+    for name in dict.fromkeys([*result["usage"], *result["quota"]]):
+        used, quota = result["usage"].get(name, "–"), result["quota"].get(name)
+        lines.append(f"{name:24} {used:>16} {'any number' if quota is None else quota:>16}")
+    _print(result, json, "\n".join(lines))
 
 
 @app.command()

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import access, control, describe, findings, naming
+from blendex.builds import access, control, describe, findings, naming, quotas
+from blendex.builds.notify import Notifier
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site, open_site
@@ -36,7 +37,12 @@ class LocalClient:
 
     def build(self, submission: Submission, watch: Watch) -> dict[str, Any]:
         """Build here."""
-        return run_build(self.site, submission, watch=watch)
+        result = run_build(self.site, submission, watch=watch)
+        if submission.notify:
+            notifier = Notifier(self.site)
+            while notifier.tell_one():  # once: what is not taken is told again by the next process that runs
+                pass
+        return result
 
     def plan(self, submission: Submission) -> dict[str, Any]:
         """Preview here."""
@@ -101,6 +107,11 @@ class LocalClient:
             raise naming.not_found("mirror", key)
         more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
         return describe.mirror_summary(self.site, row) | more
+
+    def usage(self) -> dict[str, Any]:
+        """What the owner of the settings uses, and may."""
+        with self.site.work.read() as session:
+            return quotas.report(self.site, session, self.site.settings.owner)
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

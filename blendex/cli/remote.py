@@ -74,6 +74,7 @@ class RemoteClient:
         query += [("packs", submission.packs), ("sidecars", submission.sidecars)]
         if submission.compat:
             query += [("compat", submission.compat)]
+        query += [("notify", item) for item in submission.notify]
         if submission.name:
             query += [("name", submission.name)]
         body, kind = submission.text, "application/yaml"
@@ -161,6 +162,11 @@ class RemoteClient:
         """One mirror with its receipt."""
         value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}")
         return value | {"receipt": self._ask("GET", f"/v1/mirrors/{key}/receipt")}
+
+    def usage(self) -> dict[str, Any]:
+        """What the caller's team uses, and may."""
+        value: dict[str, Any] = self._ask("GET", "/v1/usage")
+        return value
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

@@ -51,6 +51,8 @@ DATABASE_AWAY = Counter(
     "blendex_database_away", "Transactions that the database did not answer or undid.", registry=REGISTRY
 )
 REFUSED = Counter("blendex_builds_refused", "New builds answered with 429: the service was full.", registry=REGISTRY)
+LIMITED = Counter("blendex_requests_limited", "Requests answered with 429: too many.", ("sort",), registry=REGISTRY)
+NOTICES = Counter("blendex_notices", "Attempts to tell receivers, by what came of it.", ("state",), registry=REGISTRY)
 SLOTS = Gauge("blendex_slots", "Child processes that may work at one time.", registry=REGISTRY)
 SLOTS_BUSY = Gauge("blendex_slots_busy", "Units that this process holds a lease of.", registry=REGISTRY)
 MEMORY_BUDGET = Gauge("blendex_memory_budget_bytes", "Memory that children may have together.", registry=REGISTRY)

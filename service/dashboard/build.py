@@ -16,7 +16,7 @@ from starlette.responses import Response
 from blendex.builds import describe, findings
 from blendex.builds.pace import pace
 from blendex.builds.submit import load_submission
-from blendex.catalog import blobs, builds, deaths, states, trace
+from blendex.catalog import blobs, builds, deaths, notices, states, trace
 from blendex.catalog.models import RUNNING, Build
 from service import lookup
 from service.addresses import public
@@ -227,6 +227,7 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
             "who": row.options.get("accepted_by"),
             "owner": house.site.who.owner,
             "again": row.again,
+            "notices": notices.of_build(session, row.id),
         }
         diff = _diff(house, row)
     return page(request, "build.html", now, diff=diff, snippets=snippets(request, row.id), **values)

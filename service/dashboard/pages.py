@@ -18,11 +18,11 @@ from urllib.parse import urlencode
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from blendex.catalog import states, trace
+from blendex.catalog.dialect import AWAY
 from blendex.errors import BlendexError, Code
 from blendex.version import __version__
 from service import problems
@@ -190,9 +190,8 @@ class PageRoute(APIRoute):
                     Code.BAD_REQUEST, f"this address cannot be read: {wrong}.", next_step="Go back and choose again."
                 )
                 return trouble(request, told, 400)
-            except OperationalError:
+            except AWAY:
                 problems.logger.exception("the database does not answer: %s", request.url.path)
-                told = BlendexError(Code.BUSY, "the database does not answer.", next_step="Reload in a few seconds.")
-                return trouble(request, told, 503)
+                return trouble(request, problems.away(), 503)
 
         return handler

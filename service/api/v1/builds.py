@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from blendex.builds import control, describe, findings, submit
+from blendex.builds import control, degraded, describe, findings, submit
 from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.catalog.models import RUNNING
@@ -27,7 +27,7 @@ from service.api.v1 import schemas
 from service.bodies import hint, read_fields, read_submission
 from service.house import House, HouseOf
 from service.query import Limit, Options, Wait, refuse_unknown, submission_options
-from service.replies import Json, wants_text
+from service.replies import Json, told, wants_text
 from service.watch import MOST_STREAMS, Snapshot, read
 
 router = APIRouter(prefix="/v1/builds", tags=["builds"], dependencies=[Depends(refuse_unknown)])
@@ -65,6 +65,11 @@ def _detail(house: House, build: str) -> dict[str, Any]:
         return _linked(describe.build_detail(house.site, session, row))
 
 
+def _published(house: House, build: str) -> dict[str, Any]:
+    """The same by the root alone, of a build that is published."""
+    return _linked(degraded.build(house.site, house.resolver.build(lookup.build_id(build))))
+
+
 async def read_body(request: Request, house: House, options: Options) -> Submission:
     """The submission of a request."""
     body = await request.body()
@@ -78,6 +83,7 @@ async def read_body(request: Request, house: House, options: Options) -> Submiss
     responses={
         200: {"model": schemas.Build, "description": "Ended (after wait=), or the preview of dry_run=1."},
         202: {"model": schemas.Build, "description": "Under way; the same blend again is the same build."},
+        403: schemas.OVER,
         429: schemas.FULL,
         503: schemas.PATH_ANSWERS[503],
     },
@@ -163,7 +169,7 @@ def show(request: Request, house: HouseOf, build: str) -> Response:
     if wants_text(request):
         answer = house.resolver.build(lookup.build_id(build))
         return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
-    return Json(_detail(house, build))
+    return told(house.resolver.either(lambda: _detail(house, build), lambda: _published(house, build)))
 
 
 @router.get("/{build}/path", summary="The path of its mirror", responses=schemas.PATH_ANSWERS)

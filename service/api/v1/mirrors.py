@@ -14,12 +14,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from blendex.builds import access, describe
+from blendex.builds import access, degraded, describe
 from blendex.builds.resolve import Answer
 from blendex.builds.visibility import archived
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
-from blendex.units.receipt import read_receipt
 from service import lookup, text
 from service.api.v1 import schemas
 from service.api.v1.builds import read_body
@@ -27,7 +26,7 @@ from service.bodies import hint
 from service.house import House, HouseOf
 from service.problems import reply
 from service.query import Limit, Options, Wait, refuse_unknown, submission_options
-from service.replies import Json
+from service.replies import Json, told
 
 router = APIRouter(prefix="/v1/mirrors", tags=["mirrors"], dependencies=[Depends(refuse_unknown)])
 
@@ -96,36 +95,25 @@ async def resolve(
     return reply(request, error, extra=extra | {"problem_count": len(found.problems)})
 
 
-def _from_disk(house: House, key: str) -> dict[str, Any]:
-    """A mirror that another catalog published under this root."""
-    path = house.site.root.mirror(key)
-    receipt = read_receipt(path, key)
-    published = receipt["published_ns"] / 1e9
-    return {
-        "key": key,
-        "state": "published",
-        "path": path,
-        **receipt["counts"],
-        "source_set": receipt["source_set"],
-        "content": receipt["content"],
-        "created_at": published,
-        "used_at": published,
-    }
-
-
 @router.get("/{key}", summary="Look at a mirror", responses={200: {"model": schemas.Mirror}})
 def show(house: HouseOf, key: str) -> Response:
     """Its counts and where it is."""
     answer = house.resolver.mirror(key)
-    with house.site.work.read() as session:
-        row = mirrors.get(session, key)
-        summary = describe.mirror_summary(house.site, row) if row is not None else None
-        if summary is not None:
-            # Whichever build asked: what it tried may be another team's.
-            summary["access"] = access.of_mirror(house.site, key) if house.site.who.everything else None
+
+    def catalog() -> dict[str, Any]:
+        with house.site.work.read() as session:
+            row = mirrors.get(session, key)
+            found = describe.mirror_summary(house.site, row) if row is not None else {}
+        # Whichever build asked: what it tried may be another team's.
+        tried = access.of_mirror(house.site, key) if house.site.who.everything else None
+        return found | {"access": tried} if found else {}
+
+    summary = house.resolver.either(catalog, lambda: {"degraded": degraded.CATALOG})
     if answer.state == "collected":
-        summary = (summary or {"key": key}) | {"state": "collected", "path": None}
-    return Json(_linked(summary or _from_disk(house, key)))
+        summary = {"key": key} | summary | {"state": "collected", "path": None}
+    elif "key" not in summary:
+        summary = degraded.mirror(house.site, key) | summary
+    return told(_linked(summary))
 
 
 @router.get("/{key}/path", summary="Its path, while it is there", responses=schemas.PATH_ANSWERS)

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import describe, naming
+from blendex.builds import degraded, describe, naming
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
 from blendex.mirrors.names import check_name
@@ -19,7 +19,7 @@ from service.api.v1 import schemas
 from service.bodies import read_fields
 from service.house import House, HouseOf
 from service.query import Limit, Wait, refuse_unknown
-from service.replies import Json, wants_text
+from service.replies import Json, told, wants_text
 
 router = APIRouter(prefix="/v1/names", tags=["names"], dependencies=[Depends(refuse_unknown)])
 
@@ -32,6 +32,11 @@ def _linked(summary: dict[str, Any]) -> dict[str, Any]:
 def _shown(house: House, name: str) -> dict[str, Any]:
     with house.site.work.read() as session:
         return _linked(describe.name_summary(house.site, session, lookup.get_name(house, session, name)))
+
+
+def _published(house: House, name: str) -> dict[str, Any]:
+    """The same by the root alone."""
+    return _linked(degraded.name(house.site, name, house.resolver.name(lookup.name_of(name))))
 
 
 @router.get("", summary="List names", responses={200: {"model": schemas.Names}})
@@ -59,7 +64,7 @@ def show(request: Request, house: HouseOf, name: str) -> Response:
     if wants_text(request):
         answer = house.resolver.name(lookup.name_of(name))
         return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
-    return Json(_shown(house, name))
+    return told(house.resolver.either(lambda: _shown(house, name), lambda: _published(house, name)))
 
 
 @router.get("/{name}/path", summary="The path of the mirror it points at", responses=schemas.PATH_ANSWERS)

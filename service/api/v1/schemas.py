@@ -223,6 +223,14 @@ class Deeds(BaseModel):
     next: int | None
 
 
+class Usage(BaseModel):
+    """What a team uses, and what it may; null: any number."""
+
+    team: str
+    usage: dict[str, int]
+    quota: dict[str, int | None]
+
+
 TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}}
 
 
@@ -232,6 +240,7 @@ def _problem(description: str, *, text: bool = True) -> dict[str, Any]:
 
 
 FULL = _problem("The service is full; Retry-After says when to ask again.")
+OVER = _problem("The team would have more than its quota.")
 #: what an address that answers "where is it?" may say
 PATH_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -340,4 +349,7 @@ def json_body(required: tuple[str, ...], optional: tuple[str, ...], example: dic
 
 def content(kind: str, description: str) -> dict[int | str, dict[str, Any]]:
     """An answer that is no JSON of ours."""
-    return {200: {"description": description, "content": {kind: {"schema": {"type": "string"}}}}}
+    # Tools parse these before they look at a schema: YAML into its value, a stream into its events.
+    parsed = {"application/yaml": {"type": ["array", "object"]}, "text/event-stream": {}}
+    schema: dict[str, Any] = parsed.get(kind, {"type": "string"})
+    return {200: {"description": description, "content": {kind: {"schema": schema}}}}
