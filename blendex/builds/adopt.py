@@ -16,13 +16,15 @@ from blendex.catalog.engine import UnitOfWork
 from blendex.catalog.models import Build, Name, NameHistory
 from blendex.errors import BlendexError
 from blendex.formats.bundle import read_directory
+from blendex.mirrors.holds import is_there
 from blendex.storage.root import Root
 from blendex.units.receipt import read_receipt
 
 
 def adopt_all(work: UnitOfWork, root: Root) -> dict[str, int]:
     """Adopt everything under the root; how many of each were taken, and how many were damaged."""
-    counts = {"objects": 0, "mirrors": 0, "builds": 0, "names": 0, "damaged": 0}
+    counts = {"objects": 0, "mirrors": 0, "builds": 0, "names": 0, "damaged": 0, "gone": 0}
+    counts["gone"] = _forget_gone(work, root)
     # Oldest first: where two bundles speak of one source, the later one saw the later token.
     names = sorted(root.objects(), key=lambda name: os.stat(root.object(name)).st_mtime_ns)
     for name in names:
@@ -41,6 +43,19 @@ def adopt_all(work: UnitOfWork, root: Root) -> dict[str, int]:
         if entry.endswith(".json") and not entry.startswith("."):
             counts["names"] += _adopt_name(work, os.path.join(root.path, "names", entry))
     return counts
+
+
+def _forget_gone(work: UnitOfWork, root: Root) -> int:
+    """What a backup knows and the root holds no more: mirrors that were collected since, and objects."""
+    with work.read() as session:
+        mirrors_gone = [key for key in mirrors.standing(session) if not is_there(root, key)]
+        objects_gone = [name for name in sources.live_objects(session) if not os.path.exists(root.object(name))]
+    with work.write() as session:
+        for key in mirrors_gone:
+            mirrors.note_gone(session, key)
+        for name in objects_gone:
+            sources.lose_object(session, name)
+    return len(mirrors_gone) + len(objects_gone)
 
 
 def _adopt_bundle(work: UnitOfWork, root: Root, name: str) -> bool:

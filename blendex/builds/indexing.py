@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from blendex.builds import causes
 from blendex.builds.attempts import attempt, call_of, priority_of
+from blendex.builds.objects import ObjectGoneError, add_object, do_again
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.catalog import builds, endpoints, observations, sources, states, units
@@ -94,7 +95,13 @@ def _recipe(item: list[Any], compat: str) -> str:
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
     """Take over the bundle of a unit, and let go on whoever waited for nothing else; False when the lease was lost."""
     assert outcome.result is not None
-    result = outcome.result
+    try:
+        return _take_over(site, unit, outcome, outcome.result)
+    except ObjectGoneError:
+        return do_again(site, unit)
+
+
+def _take_over(site: Site, unit: Unit, outcome: Outcome, result: dict[str, Any]) -> bool:
     payload = units.payload(unit)
     names = {(item[0], item[2]): _recipe(item, payload["compat"]) for item in payload["sources"]}
     for note, count in result.get("notes", {}).items():
@@ -105,7 +112,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return False
         units.withdraw(session, unit.id)
         if result["object"] is not None:
-            object_id = sources.add_object(session, result["object"], result["size"])
+            object_id = add_object(site, session, result["object"], result["size"])
             sources.record(session, object_id, result["entries"])
         sources.record_failures(session, failures)
         endpoints.remember(session, result.get("paces", {}))

@@ -22,6 +22,7 @@ from blendex.catalog import blobs, builds, mirrors, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import keep_for_build
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
 from blendex.runtime.slots import Call, Outcome
@@ -129,6 +130,9 @@ def prepare(site: Site, unit: Unit) -> Call | None:
         return None
     verdict = _verdict(site, unit)
     if isinstance(verdict, Call):
+        # Held from before the child looks whether it is there: what it finds stays, whoever collects meanwhile.
+        with site.work.write() as session:
+            keep_for_build(session, site.root, verdict.arguments["key"], unit.build)
         return verdict
     _drop_folder(site, unit)
     with site.work.write() as session:

@@ -85,6 +85,6 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
         with alone(engine, "adoption"):
             if not belongs(work, root.path):
                 # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
-                adopt.adopt_all(work, root)
-                tie(work, root.path)
+                counts = adopt.adopt_all(work, root)
+                tie(work, root.path, adopted=any(counts.values()))
     return Site(settings, root, work, roots, notice, profiles_for(settings, own))

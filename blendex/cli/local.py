@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import access, control, describe, findings, naming
+from blendex.builds import access, control, describe, findings, keeping, naming
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site, open_site
 from blendex.builds.submission import Submission
 from blendex.catalog import builds, mirrors
 from blendex.cli.client import Watch
+from blendex.mirrors.holds import pin
 from blendex.runtime.slots import Slots
 from blendex.settings import Settings
 from blendex.units.receipt import read_receipt
@@ -101,6 +102,20 @@ class LocalClient:
             raise control.not_found("mirror", key)
         more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
         return describe.mirror_summary(self.site, row) | more
+
+    def holds(self, key: str) -> dict[str, Any]:
+        """Who holds a mirror."""
+        return keeping.show(self.site, key)
+
+    def hold(self, key: str, fields: dict[str, str]) -> dict[str, Any]:
+        """Pin a mirror."""
+        wish = pin(fields["holder"], fields["reason"], fields.get("until"))
+        return keeping.take(self.site, key, wish).as_dict()
+
+    def release(self, key: str, kind: str, holder: str) -> dict[str, Any]:
+        """Release a hold."""
+        keeping.release(self.site, key, kind, holder)
+        return keeping.show(self.site, key)
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

@@ -7,6 +7,7 @@ import os
 import tarfile
 import time
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -156,6 +157,21 @@ class RemoteClient:
         """One mirror with its receipt."""
         value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}")
         return value | {"receipt": self._ask("GET", f"/v1/mirrors/{key}/receipt")}
+
+    def holds(self, key: str) -> dict[str, Any]:
+        """Who holds a mirror."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}/holds")
+        return value
+
+    def hold(self, key: str, fields: dict[str, str]) -> dict[str, Any]:
+        """Pin a mirror."""
+        value: dict[str, Any] = self._ask("POST", f"/v1/mirrors/{key}/holds", json={"kind": "pin"} | fields)
+        return value
+
+    def release(self, key: str, kind: str, holder: str) -> dict[str, Any]:
+        """Release a hold."""
+        value: dict[str, Any] = self._ask("DELETE", f"/v1/mirrors/{key}/holds/{kind}/{quote(holder, safe='')}")
+        return value
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

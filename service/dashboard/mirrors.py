@@ -15,7 +15,7 @@ from blendex.builds import describe
 from blendex.builds.control import not_found
 from blendex.builds.difference import Difference, difference
 from blendex.builds.usage import usage
-from blendex.catalog import builds, mirrors, states
+from blendex.catalog import builds, holds, mirrors, states
 from blendex.errors import BlendexError
 from blendex.units.receipt import read_receipt
 from service import lookup
@@ -97,6 +97,7 @@ def show(
         summary = describe.mirror_summary(house.site, row) if row is not None else None
         users = builds.of_mirror(session, key, 20)
         names = mirrors.names_of(session, [key]).get(key, [])
+        held_by = holds.of_mirror(session, key)
         others = [item for item in mirrors.page(session, limit=12) if item.key != key and item.state != "collected"]
         now = states.now(session)
     receipt = trouble = None
@@ -113,7 +114,7 @@ def show(
     return page(
         request, "mirror.html", now,
         key=key, mirror=summary, state="collected" if answer.path is None else "published", receipt=receipt,
-        names=names, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
+        names=names, held_by=held_by, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
         trouble=trouble, folder=answer.path,
     )  # fmt: skip
 

@@ -10,11 +10,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import describe
+from blendex.builds import describe, naming
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import Wish
 from blendex.mirrors.names import check_name
-from blendex.mirrors.pointers import write_pointer
 from service import lookup, text
 from service.api.v1 import schemas
 from service.bodies import read_fields
@@ -55,11 +55,14 @@ def page(
     summary="Look at a name",
     responses=schemas.PATH_ANSWERS | {200: {"model": schemas.Name, "content": schemas.TEXT}},
 )
-def show(request: Request, house: HouseOf, name: str) -> Response:
+def show(
+    request: Request, house: HouseOf, name: str, hold: Annotated[Wish | None, Depends(text.hold)] = None
+) -> Response:
     """Where it points now, and where it pointed; with ``Accept: text/plain`` the answer of its ``/path``."""
     if wants_text(request):
         answer = house.resolver.name(lookup.name_of(name))
-        return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
+        return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
+    text.refuse_hold(hold)
     return Json(_shown(house, name))
 
 
@@ -96,7 +99,5 @@ def _point(house: House, name: str, build: str) -> Response:
             f"build {build} is {answer.stage or answer.state}; a name points at what is ready.",
             next_step="Wait for it, or post with name=: then it is pointed at when it is ready.",
         )
-    with house.site.work.write() as session:
-        mirrors.point(session, name, build)
-    write_pointer(house.site.work, house.site.root, name)
+    naming.point(house.site, name, build)
     return Json(_shown(house, name))
