@@ -217,7 +217,7 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     if wants_text(request):
         return Response("".join(item + "\n" for item in lines), 200, headers, "text/plain")
     blend = ready_blend(site, answer.build) if answer.build is not None else None
-    values = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
+    values: dict[str, Any] = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
     values |= {"lease_until": answer.lease_until} if wish.hold is not None else {}
     return Json(values | {"excluded": answer.excluded, "blend": blend}, 200, headers)
 

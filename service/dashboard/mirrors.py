@@ -114,8 +114,8 @@ def show(
     return page(
         request, "mirror.html", now,
         key=key, mirror=summary, state="collected" if answer.path is None else "published", receipt=receipt,
-        names=names, held_by=held_by, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
-        trouble=trouble, folder=answer.path,
+        names=names, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
+        trouble=trouble, folder=answer.path, held_by=held_by,
     )  # fmt: skip
 
 
