@@ -180,7 +180,7 @@ def _wish(fields: dict[str, str]) -> Wish:
 
 
 @router.delete(
-    "/{key}/holds/{kind}/{holder}",
+    "/{key}/holds/{kind}/{holder:path}",
     summary="Release a hold",
     responses={200: {"model": schemas.Holds}},
 )
