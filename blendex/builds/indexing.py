@@ -17,6 +17,7 @@ from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats.kinds import recipe
 from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
+from blendex.units.sorts import sort_of_derived
 
 logger = logs.get_logger("blendex.builds")
 
@@ -68,6 +69,7 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
     """The call of a unit that makes a source from others: with what the catalog knows of these now."""
     spec, compat = payload["derive"], payload["compat"]
     inputs = []
+    records = 0
     with site.work.read() as session:
         for kind, path, address, _ in spec["inputs"]:
             known = next(sources.known(session, recipe(kind, compat), [address]), None)
@@ -76,12 +78,14 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
                 inputs.append(item | {"error": (known.error if known else None) or {}})
             else:
                 inputs.append(item | {"content_hash": known.content_hash})
+                records += known.records
     arguments = {
         "root": site.root.path,
         **site.reading(),
         "attempt": attempt(unit),
         "compat": compat,
         "recipe": recipe(spec["kind"], compat, spec["derivation"]),
+        "sort": sort_of_derived(spec, records),
         "spec": spec | {"inputs": inputs},
     }
     return call_of(site, unit, "blendex.units.derive:run", arguments)

@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from blendex.builds import arranging
-from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog import blobs, builds, observations, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
+from blendex.units.sorts import sort_of_derived
 
 # Measured while staging 100,000 sidecars.
 PUBLISH_MEMORY = 256 * 2**20
@@ -73,7 +74,9 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
         if unit is None:
             item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
             payload = {"compat": compat, "sources": [item], "derive": spec}
-            unit = units.create(session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority)
+            unit = units.create(
+                session, "index", build.id, payload, memory=_memory(session, spec, compat), priority=build.priority
+            )
             if units.announce(session, [(*key, unit)]):
                 units.drop(session, unit)
                 continue
@@ -81,3 +84,15 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
             continue
         units.subscribe(session, unit, build.id, 1)
         return True
+
+
+def _memory(session: Session, spec: dict[str, Any], compat: str) -> int:
+    """What making a derived source is predicted to take: by what was seen of its like, never more for a first try."""
+    addresses: dict[str, list[str]] = {}
+    for kind, _, address, _ in spec["inputs"]:
+        addresses.setdefault(recipe(kind, compat), []).append(address)
+    records = sum(
+        known.records for name, wanted in addresses.items() for known in sources.known(session, name, wanted)
+    )
+    predicted = observations.predictions(session).get(sort_of_derived(spec, records), DERIVE_MEMORY)
+    return min(DERIVE_MEMORY, predicted)

@@ -60,9 +60,10 @@ def _expire(site: Site) -> None:
         if not states.any_expired(session):
             return
     with site.work.write() as session:
+        held_by = states.expired_workers(session)
         expired = states.expire_leases(session)
         metrics.LEASES_EXPIRED.inc(len(expired))
-        deaths.lost(session, expired)
+        deaths.lost(session, expired, held_by)
         for build in sorted(units.builds_of(session, expired)):
             states.touch_build(session, build)
         for work in units.works_of(session, expired):
