@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from blendex.builds import keeping
+from blendex.cli.client import open_client
 from tests.service.conftest import Service
 from tests.support.aging import age
 
@@ -125,3 +126,13 @@ def test_what_was_collected_answers_410_and_keeps_its_receipt(
     assert service.http.put("/v1/names/x", json={"build": own["id"]}).status_code == 409
     # A name holds: the sample is where it was.
     assert service.http.get(f"/v1/builds/{ready['id']}/path").status_code == 200
+
+
+def test_the_command_line_asks_a_service(service: Service, ready: dict[str, Any]) -> None:
+    client = open_client(None, service.url)
+    held_by = client.hold(ready["mirror"], {"holder": "a/b c", "reason": "x", "until": str(int(time.time()) + 999)})
+    assert held_by["kind"] == "pin"
+    assert ("pin", "a/b c") in [(item["kind"], item["holder"]) for item in client.holds(ready["mirror"])["holds"]]
+    left = client.release(ready["mirror"], "pin", "a/b c")["holds"]
+    assert ("pin", "a/b c") not in [(item["kind"], item["holder"]) for item in left]
+    client.close()  # type: ignore[attr-defined]

@@ -70,7 +70,7 @@ def table(storms: list[Storm]) -> str:
     """Kills by place and all that happened, over some storms."""
     kills = sum((storm.kills for storm in storms), start=type(storms[0].kills)())
     events = sum((storm.events for storm in storms), start=type(storms[0].events)())
-    lines = ["kills on a leased unit, by what the unit was"]
+    lines = ["kills on a leased unit, by what the unit was, and of collectors in the middle of a mirror"]
     lines += [f"{count:6} {place}" for place, count in sorted(kills.items())]
     lines += [f"{sum(kills.values()):6} in all", "what else happened"]
     lines += [f"{count:6} {what}" for what, count in sorted(events.items())]
