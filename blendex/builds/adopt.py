@@ -17,8 +17,8 @@ from blendex.catalog.models import Build, Name, NameHistory
 from blendex.errors import BlendexError
 from blendex.formats.bundle import read_directory
 from blendex.mirrors.holds import is_there
+from blendex.mirrors.known import adopt_mirror
 from blendex.storage.root import Root
-from blendex.units.receipt import read_receipt
 
 
 def adopt_all(work: UnitOfWork, root: Root) -> dict[str, int]:
@@ -36,7 +36,7 @@ def adopt_all(work: UnitOfWork, root: Root) -> dict[str, int]:
                 sources.add_object(session, name, os.stat(root.object(name)).st_size)
             counts["objects"] += 1
     for key in root.mirrors():
-        counts["mirrors" if _adopt_mirror(work, root, key) else "damaged"] += 1
+        counts["mirrors" if adopt_mirror(work, root, key) else "damaged"] += 1
     for build in sorted(os.listdir(os.path.join(root.path, "builds"))):
         counts["builds"] += _adopt_build(work, root, build)
     for entry in sorted(os.listdir(os.path.join(root.path, "names"))):
@@ -66,23 +66,6 @@ def _adopt_bundle(work: UnitOfWork, root: Root, name: str) -> bool:
         return False  # it stays where it is; its sources are read again when somebody needs them
     with work.write() as session:
         sources.record(session, sources.add_object(session, name, os.stat(path).st_size), entries)
-    return True
-
-
-def _adopt_mirror(work: UnitOfWork, root: Root, key: str) -> bool:
-    try:
-        receipt = read_receipt(root.mirror(key), key)
-    except BlendexError:
-        return False
-    with work.write() as session:
-        mirrors.add(
-            session,
-            key=key,
-            source_set=receipt["source_set"],
-            content=receipt["content"],
-            counts=receipt["counts"],
-            published=receipt["published_ns"] / 1e9,
-        )
     return True
 
 

@@ -75,8 +75,9 @@ def release(site: Site, key: str, kind: str, holder: str) -> None:
             f"a hold of the kind {kind[:40]!r} is not released.",
             next_step="Move the name, or cancel the build; pin, job and chain are released here.",
         )
+    known = len(holder) <= holds.LONGEST_HOLDER and holder.isprintable()
     with site.work.write() as session:
-        if not catalog.release(session, key, kind, holder):
+        if not known or not catalog.release(session, key, kind, holder):
             raise not_found("hold", f"{kind} of {holder[:80]!r} on {key}")
 
 

@@ -37,6 +37,7 @@ from blendex.catalog.engine import UnitOfWork
 from blendex.catalog.waste import Ages
 from blendex.errors import BlendexError
 from blendex.mirrors.holds import DAY
+from blendex.mirrors.known import adopt_strays
 from blendex.observability import logs, metrics
 from blendex.settings import Settings
 from blendex.storage.root import Root, flush_folder
@@ -123,6 +124,7 @@ def run(work: UnitOfWork, root: Root, age: Ages, *, seconds: float | None = None
         done.rests = waste.rests(session, age)
     if done.rests > 0:
         return done
+    adopt_strays(work, root)
     with work.write() as session:
         done.condemned = waste.condemn(session, age)
         done.objects_marked = waste.mark(session, age)

@@ -56,7 +56,7 @@ def moment(text: str, name: str) -> float:
     """
     if re.fullmatch(r"[0-9]{1,11}(\.[0-9]{1,6})?", text):
         return float(text)
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(text.strip())
         if found.tzinfo is not None:
             return found.timestamp()

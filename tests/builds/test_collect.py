@@ -188,6 +188,20 @@ def test_what_a_running_build_found_or_published_is_not_collected_under_it(open_
         assert session.execute(select(Hold)).all() == []
 
 
+@on_sqlite
+def test_a_mirror_that_nobody_told_of_is_found_and_goes_in_its_time(open_site: OpenSite, data: Path) -> None:
+    """Published by a build that was cancelled before it could say so."""
+    site = open_site()
+    built = build(site, data, "a")
+    with site.work.write() as session:
+        session.execute(text("DELETE FROM mirrors"))
+    age(site)
+    assert run(site)["condemned"] == 0
+    assert state_of(site, built["mirror"]) == "published"
+    condemned_and_due(site)
+    assert run(site)["mirrors"] == [built["mirror"]]
+
+
 class Stopped(BaseException):
     """The collector is stopped here, for long."""
 

@@ -100,6 +100,7 @@ def test_pins_are_taken_renewed_and_released(service: Service, ready: dict[str, 
     for bad in ({"kind": "name"}, {"kind": "pin"}, {"kind": "chain", "until": "1"}, {"kind": "job", "reason": "a\nb"}):
         assert service.http.post(address, json={"holder": "x"} | bad).status_code == 400, bad
     assert service.http.delete(f"{address}/name/sample").status_code == 400
+    assert service.http.delete(f"{address}/pin/a%00b").status_code == 404
     assert service.http.post(f"/v1/mirrors/{'0' * 64}/holds", json=body).status_code == 404
     assert service.http.get(f"/v1/mirrors/{'0' * 64}/holds").status_code == 404
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from sqlalchemy import select
+from sqlalchemy import select, true
 
 from blendex.builds import keeping
 from blendex.builds.site import Site, open_site
-from blendex.catalog import dialect
+from blendex.catalog import dialect, holds
 from blendex.catalog.models import Mirror
 from blendex.settings import Settings
 from blendex.storage.root import Root
@@ -33,9 +33,11 @@ PREY = 4
 HELD_SECONDS = 0.5
 
 
-def main(pause: float) -> None:
+def main(pause: float, bug: str | None) -> None:
     """Collect for ever; between the steps of the protocol is time to be killed in."""
     bury = Root.bury
+    if bug == "holds ignored":
+        holds.nobody = lambda _session: true()
 
     def slowly(self: Root, path: str, grave: str) -> bool:
         time.sleep(pause * random.uniform(0.2, 1))
@@ -55,12 +57,12 @@ def main(pause: float) -> None:
 class Collector(Process):
     """A process that collects."""
 
-    def __init__(self, environment: dict[str, str], pause: float) -> None:
-        self._pause = pause
+    def __init__(self, environment: dict[str, str], pause: float, bug: str | None) -> None:
+        self._told = (pause, bug)
         super().__init__([], environment)
 
     def code(self) -> str:
-        return f"from tests.storm.collecting import main; main({self._pause!r})"
+        return f"from tests.storm.collecting import main; main(*{self._told!r})"
 
 
 class Hunt:
@@ -92,7 +94,7 @@ class Hunt:
         return PREY
 
     def _collector(self) -> Collector:
-        return Collector(self.storm.cluster.environment, self.storm.pause)
+        return Collector(self.storm.cluster.environment, self.storm.pause, self.storm.bug)
 
     def _guard(self, what: Any) -> None:
         try:
