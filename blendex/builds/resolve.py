@@ -154,7 +154,7 @@ class Resolver:
             with self._site.work.write() as session:
                 there = holds.want(session, self._site.root, key)
         except dialect.AWAY:
-            # Nobody collects without the database either, and a look-up answers while it is away.
+            # A look-up answers while the database is away, and nobody collects then. Who must be sure takes a hold.
             metrics.DATABASE_AWAY.inc()
             return answer
         if not there:
