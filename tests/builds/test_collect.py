@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import select, text
 
 from blendex.builds import control, disk, keeping, naming, reap
-from blendex.builds.resolve import Resolver
+from blendex.builds.resolve import Answer, Resolver
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submit import submit
@@ -415,6 +416,38 @@ def test_the_reaper_collects_when_it_is_told_to_and_empties_the_trash(
     condemned_and_due(site)
     reap.reap(site)
     assert is_there(site.root, again["mirror"])  # an hour has not passed
+
+
+def test_of_a_holder_and_a_collector_one_comes_first(open_site: OpenSite) -> None:
+    """Two collectors and somebody who wants what they are after, all at once: held means there, and gone is told."""
+    site = open_site()
+    keys = [f"{number:064x}" for number in range(24)]
+    counts = {"sources": 0, "records": 0, "bytes": 0, "sidecar_bytes": 0}
+    with site.work.write() as session:
+        for key in keys:
+            os.mkdir(site.root.mirror(key))
+            for path in (os.path.join(site.root.mirror(key), "READY"), site.root.receipt(key)):
+                Path(path).touch()
+            mirrors.add(session, key=key, source_set="s", content="c", counts=counts)
+    condemned_and_due(site)
+    resolver = Resolver(site)
+    kept: dict[str, bool] = {}
+
+    def want() -> None:
+        for key in reversed(keys):
+            kept[key] = resolver.keep(Answer("ready", key=key), holds.job("1", None)).state == "ready"
+
+    with ThreadPoolExecutor(3) as pool:
+        work = [pool.submit(collect.run, site.work, site.root, collect.ages(site.settings)) for _ in range(2)]
+        wanted = pool.submit(want)
+        collected = [key for item in work for key in item.result().mirrors]
+        wanted.result()
+    assert {key for key in keys if is_there(site.root, key)} == {key for key in keys if kept[key]}
+    assert sorted(collected) == sorted(set(collected))
+    # One that was wanted just after it was moved is told by whoever wanted it.
+    assert set(collected) <= {key for key in keys if not kept[key]}
+    with site.work.read() as session:
+        assert set(mirrors.standing(session)) == {key for key in keys if kept[key]}
 
 
 @on_sqlite

@@ -17,7 +17,7 @@ from blendex.storage.root import Root
 from tests.chaos import collecting
 from tests.chaos.collecting import Ground, prepare, trial
 
-COUNT = 8
+COUNT = 6
 
 
 @pytest.fixture(scope="module")

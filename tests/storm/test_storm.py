@@ -80,16 +80,14 @@ def test_work_that_is_done_twice_is_seen(tmp_path: Path, monkeypatch: pytest.Mon
     if not shared:
         work_not_shared()
     blend = corpus.corpus(tmp_path / "data", shards=2)
-    corpus.wait_until_calm()
     journal = tmp_path / "journal"
     journal.touch()
     site = corpus.site(tmp_path / "root")
     first, second = (
         submit(site, corpus.submission(text, tmp_path))[0].id for text in (blend, blend.replace("0.5", "0.7"))
     )
-    runner = StormSlots(1, str(journal), 0.0)
-    work_until_ended(site, first, runner=runner)
-    work_until_ended(site, second, runner=StormSlots(1, str(journal), 0.0))
+    for build in (first, second):
+        work_until_ended(site, build, runner=StormSlots(1, str(journal), 0.0))
     site.work.engine.dispose()
     read = reads(journal)[0]
     assert read == (4 if shared else 8)
