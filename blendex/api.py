@@ -203,6 +203,7 @@ def resolve(what: str, *, root: str | os.PathLike[str] | None = None) -> Path:
             answer = resolver.mirror(what)
         else:
             answer = _by_build_or_name(resolver, what)
+        answer = resolver.keep(answer)
     finally:
         site.work.engine.dispose()
     if answer.path is None or answer.state != "ready":

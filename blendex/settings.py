@@ -216,6 +216,21 @@ class Settings(BaseSettings):
         ge=1,
         description="Bytes that objects and mirrors may have, by the catalog's count; unset: any number.",
     )
+    job_hold_days: float = Field(
+        14.0, gt=0, description="How long a job may hold a mirror; one that tells no end holds it so long."
+    )
+    chain_hold_days: float = Field(
+        42.0, gt=0, description="How long a chain of jobs holds a mirror from each of its look-ups on."
+    )
+    unused_hours: float = Field(
+        24.0, gt=0, description="A look-up that takes no hold keeps a mirror for so long; then it may be condemned."
+    )
+    condemned_days: float = Field(
+        7.0, ge=0, description="How long a mirror that nobody holds is condemned, and still served, before it may go."
+    )
+    collect_hours: float | None = Field(
+        None, gt=0, description="How often workers collect what nobody holds; unset: only `blendex collect` does."
+    )
     max_submission_bytes: int = Field(64 * 2**20, ge=1024, description="Largest body of a submission.")
     max_sources: int = Field(2_000_000, ge=1, description="Most sources one blend may name.")
     state_dir: Path = Field(

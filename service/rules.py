@@ -23,6 +23,7 @@ _API = {
         GET /v1/builds/{build}/problems
         GET /v1/mirrors
         GET /v1/mirrors/{key}
+        GET /v1/mirrors/{key}/holds
         GET /v1/mirrors/{key}/receipt
         POST /v1/mirrors/resolve
         GET /v1/names
@@ -37,6 +38,8 @@ _API = {
         POST /v1/builds/{build}/cancel
         POST /v1/builds/{build}/packs
         POST /v1/builds/{build}/retry
+        POST /v1/mirrors/{key}/holds
+        DELETE /v1/mirrors/{key}/holds/{kind}/{holder:path}
         PUT /v1/names/{name}
     """,
     ADMIN: """

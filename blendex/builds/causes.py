@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from blendex.catalog import states
+from blendex.builds.site import Site
+from blendex.catalog import deaths, states
 from blendex.catalog.models import Unit
 from blendex.errors import PASSING, Code
 from blendex.runtime.slots import Outcome
@@ -14,6 +15,10 @@ from blendex.runtime.slots import Outcome
 AWAY_FIRST, AWAY_MOST, MOST_DELAYS = 2.0, 60.0, 9
 
 
+# A unit whose worker was lost with it and nothing else this often is not given to another one; one that was lost in
+# company, which says little, only after so many times as often: else it might take workers with it for ever.
+MOST_LOSSES, IN_COMPANY = 5, 4
+
 # A disk may be full, and descriptors scarce, for as long as it takes.
 STORES = (Code.STORAGE_AWAY, Code.STORE_UNREACHABLE, Code.STORE_BUSY)
 
@@ -21,6 +26,14 @@ STORES = (Code.STORAGE_AWAY, Code.STORE_UNREACHABLE, Code.STORE_BUSY)
 def is_passing(outcome: Outcome) -> bool:
     """Whether an attempt met something that passes by itself and is nobody's fault."""
     return outcome.cause == "unstarted" or (outcome.error is not None and outcome.error["code"] in PASSING)
+
+
+def loses_workers(site: Site, unit: Unit) -> bool:
+    """Whether a unit is to blame for the workers that were lost while they had it."""
+    if unit.losses < MOST_LOSSES:
+        return False
+    with site.work.read() as session:
+        return unit.losses >= MOST_LOSSES * IN_COMPANY or deaths.lost_alone(session, unit.id) >= MOST_LOSSES
 
 
 def pause_of(unit: Unit) -> float:

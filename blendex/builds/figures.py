@@ -7,7 +7,7 @@ from typing import Any
 
 from blendex.builds import abilities
 from blendex.builds.site import Site
-from blendex.catalog import builds, dialect, pauses, units, usage, workers
+from blendex.catalog import builds, dialect, mirrors, pauses, units, usage, workers
 from blendex.catalog.models import Observation, Worker
 from blendex.observability.metrics import Figures
 
@@ -27,6 +27,7 @@ def gauges(site: Site) -> Figures:
             untold = builds.outbox_length(session)
             held = usage.used(session)
             lacking = abilities.lacking(session)
+            standing = mirrors.count_states(session)
             paused = float(pauses.current(session) is not None)
     except dialect.AWAY:
         return [("blendex_up", "Whether the catalog answers.", (), {(): 0.0}), *disk]
@@ -37,6 +38,7 @@ def gauges(site: Site) -> Figures:
         ("blendex_units", "Units in the catalog.", ("work", "state"), states_of_units),
         ("blendex_oldest_waiting_seconds", "How long the oldest waiting unit of a class has waited.", ("work",), age),
         ("blendex_builds", "Builds by state.", ("state",), {(key,): float(n) for key, n in running.items()}),
+        ("blendex_mirrors", "Mirrors by state.", ("state",), {(key,): float(n) for key, n in standing.items()}),
         ("blendex_workers_alive", "Workers that told of themselves in time.", (), {(): float(alive)}),
         ("blendex_paused", "Whether nothing that writes is begun: the disk is full.", (), {(): paused}),
         (

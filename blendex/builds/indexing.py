@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from blendex.builds import causes
 from blendex.builds.attempts import attempt, call_of, priority_of
+from blendex.builds.objects import ObjectGoneError, add_object, do_again
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.teams import site_of
@@ -17,6 +18,7 @@ from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats.kinds import recipe
 from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
+from blendex.units.sorts import sort_of_derived
 
 logger = logs.get_logger("blendex.builds")
 
@@ -68,6 +70,7 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
     """The call of a unit that makes a source from others: with what the catalog knows of these now."""
     spec, compat = payload["derive"], payload["compat"]
     inputs = []
+    records = 0
     with site.work.read() as session:
         for kind, path, address, _ in spec["inputs"]:
             known = next(sources.known(session, recipe(kind, compat), [address]), None)
@@ -76,12 +79,14 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
                 inputs.append(item | {"error": (known.error if known else None) or {}})
             else:
                 inputs.append(item | {"content_hash": known.content_hash})
+                records += known.records
     arguments = {
         "root": site.root.path,
         **site_of(site, payload.get("team", "")).reading(),
         "attempt": attempt(unit),
         "compat": compat,
         "recipe": recipe(spec["kind"], compat, spec["derivation"]),
+        "sort": sort_of_derived(spec, records),
         "spec": spec | {"inputs": inputs},
     }
     return call_of(site, unit, "blendex.units.derive:run", arguments)
@@ -95,7 +100,13 @@ def _recipe(item: list[Any], compat: str) -> str:
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
     """Take over the bundle of a unit, and let go on whoever waited for nothing else; False when the lease was lost."""
     assert outcome.result is not None
-    result = outcome.result
+    try:
+        return _take_over(site, unit, outcome, outcome.result)
+    except ObjectGoneError:
+        return do_again(site, unit)
+
+
+def _take_over(site: Site, unit: Unit, outcome: Outcome, result: dict[str, Any]) -> bool:
     payload = units.payload(unit)
     names = {(item[0], item[2]): _recipe(item, payload["compat"]) for item in payload["sources"]}
     for note, count in result.get("notes", {}).items():
@@ -106,7 +117,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return False
         units.withdraw(session, unit.id)
         if result["object"] is not None:
-            object_id = sources.add_object(session, result["object"], result["size"])
+            object_id = add_object(site, session, result["object"], result["size"])
             sources.record(session, object_id, result["entries"])
         sources.record_failures(session, failures)
         endpoints.remember(session, result.get("paces", {}))

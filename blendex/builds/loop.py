@@ -39,8 +39,6 @@ RESERVE_BYTES = 256 * 2**20
 REAP_SECONDS = 5.0
 # Between two tries to reach a database that is away.
 AWAY_FIRST, AWAY_MOST = 0.1, 2.0
-# A unit whose worker was lost with it this often is not given to another one.
-MOST_LOSSES = 5
 # The disk is full: what writes is not begun for so long, then tried again.
 PAUSE_SECONDS = 10.0
 WAKE = Outcome(0, "wake")  # tickets begin at 1
@@ -333,10 +331,10 @@ class ClaimLoop:
         future.add_done_callback(self._errands.discard)
 
     def _start(self, unit: Unit) -> None:
-        if unit.losses >= MOST_LOSSES:
-            self._settle(unit, Outcome(0, "lost lease"))
-            return
         try:
+            if causes.loses_workers(self.site, unit):
+                self._settle(unit, Outcome(0, "lost lease"))
+                return
             call: Call | None = ROOMS[unit.work].prepare(self.site, unit)
         except dialect.AWAY:
             self._settle(unit, Outcome(0, "cancelled"))

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 from blendex.builds.site import Site
 from blendex.catalog import audit, builds, mirrors
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import want
 from blendex.mirrors.names import check_name
 from blendex.mirrors.pointers import write_pointer
 
@@ -48,6 +49,12 @@ def point(site: Site, name: str, build: str) -> None:
                 Code.WRONG_STATE,
                 f"build {build} is {row.state}; a name points at a ready one.",
                 next_step="Wait until it is ready.",
+            )
+        if row.mirror is None or not want(session, site.root, row.mirror):
+            raise BlendexError(
+                Code.WRONG_STATE,
+                f"the mirror of build {build} was collected.",
+                next_step="Post the blend again, then point the name at that build.",
             )
         there = mirrors.name(session, name)
         team = who.team if there is None or not who.everything else there.team

@@ -15,6 +15,7 @@ from blendex.builds import causes, packs
 from blendex.builds.arranging import ARRANGE, LeaseLostError, arrange
 from blendex.builds.attempts import attempt, priority_of
 from blendex.builds.judging import ReplanError
+from blendex.builds.objects import ObjectGoneError, add_object, do_again
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.publishing import replan
 from blendex.builds.site import Site
@@ -68,7 +69,13 @@ def _arrange(site: Site, unit: Unit) -> None:
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
     """Take over a pack, or why there can be none, and let go on whoever waited; False when the lease was lost."""
     assert outcome.result is not None
-    result = outcome.result
+    try:
+        return _take_over(site, unit, outcome.result)
+    except ObjectGoneError:
+        return do_again(site, unit)
+
+
+def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
             return False
@@ -76,7 +83,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if "refused" in result:
             catalog.record(session, name, object_id=None, error=result["refused"])
         else:
-            object_id = sources.add_object(session, result["object"], result["counts"]["bytes"])
+            object_id = add_object(site, session, result["object"], result["counts"]["bytes"])
             catalog.record(
                 session, name, object_id=object_id, layout_hash=result["layout_hash"], counts=result["counts"]
             )

@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from blendex.builds import abilities, arranging
-from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog import blobs, builds, observations, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
+from blendex.units.sorts import sort_of_derived
 
 # Measured while staging 100,000 sidecars.
 PUBLISH_MEMORY = 256 * 2**20
@@ -80,7 +81,7 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
             payload = {"compat": compat, "sources": [item], "derive": spec}
             payload |= {"team": build.team} if build.team else {}
             unit = units.create(
-                session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority,
+                session, "index", build.id, payload, memory=_memory(session, spec, compat), priority=build.priority,
                 needs=abilities.needs_of([spec["kind"]], compat),
             )  # fmt: skip
             if units.announce(session, [(*key, unit)]):
@@ -90,3 +91,15 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
             continue
         units.subscribe(session, unit, build.id, 1)
         return True
+
+
+def _memory(session: Session, spec: dict[str, Any], compat: str) -> int:
+    """What making a derived source is predicted to take: by what was seen of its like, never more for a first try."""
+    addresses: dict[str, list[str]] = {}
+    for kind, _, address, _ in spec["inputs"]:
+        addresses.setdefault(recipe(kind, compat), []).append(address)
+    records = sum(
+        known.records for name, wanted in addresses.items() for known in sources.known(session, name, wanted)
+    )
+    predicted = observations.predictions(session).get(sort_of_derived(spec, records), DERIVE_MEMORY)
+    return min(DERIVE_MEMORY, predicted)

@@ -23,6 +23,7 @@ from blendex.catalog import audit, blobs, builds, mirrors, sources, states, unit
 from blendex.catalog.models import Build, Unit
 from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import keep_for_build
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
 from blendex.observability import logs
@@ -133,6 +134,9 @@ def prepare(site: Site, unit: Unit) -> Call | None:
         return None
     verdict = _verdict(site, unit)
     if isinstance(verdict, Call):
+        # Held from before the child looks whether it is there: what it finds stays, whoever collects meanwhile.
+        with site.work.write() as session:
+            keep_for_build(session, site.root, verdict.arguments["key"], unit.build)
         return verdict
     _drop_folder(site, unit)
     with site.work.write() as session:

@@ -11,11 +11,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from blendex.builds import abilities
+from blendex.builds.keeping import collect_in_turn
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import queue_plan
 from blendex.catalog import builds, deaths, lanes, states, units, workers
 from blendex.catalog.models import RUNNING, Build, Name, Unit
+from blendex.mirrors import collect
 from blendex.mirrors.pointers import write_pointer
 from blendex.observability import metrics
 
@@ -24,6 +26,9 @@ FOREIGN_SECONDS = 24 * 3600
 # Wake-ups that nobody tells: no relay runs, or the broker is away. The work is found by polling.
 OUTBOX_SECONDS = 3600
 REAPS_BETWEEN = 1 / 12
+# Of one reap, which comes every few seconds: whoever waits for this process waits no longer.
+COLLECT_SECONDS = 2.0
+TRASH_FILES = 500
 
 
 def reap(site: Site) -> None:
@@ -49,6 +54,8 @@ def reap(site: Site) -> None:
         plan_anew(site)
     _sweep_staging(site)
     _reconcile_names(site)
+    collect_in_turn(site, COLLECT_SECONDS)
+    collect.empty(site.root, most=TRASH_FILES)
 
 
 def _expire(site: Site) -> None:
@@ -56,9 +63,10 @@ def _expire(site: Site) -> None:
         if not states.any_expired(session):
             return
     with site.work.write() as session:
+        held_by = states.expired_workers(session)
         expired = states.expire_leases(session)
         metrics.LEASES_EXPIRED.inc(len(expired))
-        deaths.lost(session, expired)
+        deaths.lost(session, expired, held_by)
         for build in sorted(units.builds_of(session, expired)):
             states.touch_build(session, build)
         for work in units.works_of(session, expired):

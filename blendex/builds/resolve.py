@@ -1,10 +1,13 @@
 """Resolve: from the id of a build, a name or a mirror key to what a shell needs. Published answers come from memory.
 
 A ready build never changes, so what was read once of its folder is kept; whether its mirror is still there costs
-one stat. Only builds that run are looked up in the catalog.
+two stats. Only builds that run are looked up in the catalog.
 
 While the catalog is away, the root tells of what is published, and the answers say that they are degraded: a name may
 have moved a moment before, and of what is not in the root nobody can say whether it runs, failed or never was.
+
+Whoever will use what is answered calls ``keep``: with a hold it is taken, and committed, before the answer. Without one
+the mirror is kept for a day: that is noted in the catalog once in a while, far more often than anything is collected.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +27,9 @@ from blendex.builds.site import Site
 from blendex.builds.visibility import Verdicts
 from blendex.catalog import builds, dialect, mirrors
 from blendex.errors import BlendexError, Code
-from blendex.mirrors import ondisk
+from blendex.mirrors import collect, holds, ondisk
+from blendex.mirrors.holds import Wish
+from blendex.observability import metrics
 from blendex.storage.root import HEX
 
 KEPT = 10_000
@@ -46,6 +52,7 @@ class Answer:
     error: BlendexError | None = None
     team: str = ""
     degraded: bool = False  # told by the root, while the catalog is away
+    lease_until: float | None = None
 
 
 class Resolver:
@@ -55,6 +62,7 @@ class Resolver:
         self._site = site
         self.verdicts = Verdicts()
         self._ready: OrderedDict[str, Answer] = OrderedDict()
+        self._noted: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
     def used_by(self, site: Site) -> Resolver:
@@ -171,17 +179,63 @@ class Resolver:
             return Answer("collected", key=key, degraded=degraded)
         raise not_found("mirror", key)
 
+    def keep(self, answer: Answer, wish: Wish | None = None) -> Answer:
+        """The same answer, for somebody who will use it: what it names stays; or collected, if somebody was faster.
+
+        Args:
+            answer: of this resolver.
+            wish: the hold to take.
+
+        Raises:
+            BlendexError: bad_request, for a hold that cannot be granted.
+        """
+        if answer.state != "ready" or answer.key is None:
+            return answer
+        if wish is None:
+            return self._noted_use(answer, answer.key)
+        with self._site.work.write() as session:
+            held = holds.take(session, self._site.root, self._site.settings, answer.key, wish, self._site.who.team)
+        if held is None:
+            return self._gone(answer)
+        return replace(answer, lease_until=held.until)
+
+    def _noted_use(self, answer: Answer, key: str) -> Answer:
+        every = collect.noted_every(self._site.settings)
+        begun = time.monotonic()
+        with self._lock:
+            if begun - self._noted.get(key, -every) < every:
+                return answer
+        try:
+            with self._site.work.write() as session:
+                there = holds.want(session, self._site.root, key)
+        except dialect.AWAY:
+            # A look-up answers while the database is away, and nobody collects then. Who must be sure takes a hold.
+            metrics.DATABASE_AWAY.inc()
+            return answer
+        if not there:
+            return self._gone(answer)
+        with self._lock:
+            self._noted[key] = begun
+            self._noted.move_to_end(key)
+            while len(self._noted) > KEPT:
+                self._noted.popitem(last=False)
+        return answer
+
     def _there(self, answer: Answer) -> bool:
+        """The mirror, and the folder of the build through which it was asked for: both go together."""
         assert answer.path is not None
-        return os.path.exists(os.path.join(answer.path, "READY"))
+        pointer = None if answer.build is None else os.path.join(self._site.root.build(answer.build), "path")
+        return os.path.exists(os.path.join(answer.path, "READY")) and (pointer is None or os.path.exists(pointer))
 
     def _alive(self, answer: Answer) -> Answer:
-        degraded = self._site.work.away
-        if self._there(answer):
-            return replace(answer, degraded=True) if degraded else answer
+        if not self._there(answer):
+            return self._gone(answer)
+        return replace(answer, degraded=True) if self._site.work.away else answer
+
+    def _gone(self, answer: Answer) -> Answer:
         with self._lock:
             self._ready.pop(answer.build or "", None)
-        return Answer("collected", answer.build, key=answer.key, degraded=degraded)
+        return Answer("collected", answer.build, key=answer.key, degraded=self._site.work.away)
 
 
 def _untold(state: str) -> BlendexError:

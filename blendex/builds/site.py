@@ -123,6 +123,6 @@ def open_catalog(site: Site) -> None:
         with alone(engine, "adoption"):
             if not belongs(work, site.root.path):
                 # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
-                adopt.adopt_all(work, site.root)
-                tie(work, site.root.path)
+                counts = adopt.adopt_all(work, site.root)
+                tie(work, site.root.path, adopted=any(counts.values()))
     site.work.open()

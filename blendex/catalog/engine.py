@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect
+from blendex.catalog import dialect, waste
 from blendex.catalog.models import Meta
 from blendex.errors import BlendexError, Code
 from blendex.storage.root import replace
@@ -153,9 +153,11 @@ def belongs(work: UnitOfWork, root: str) -> bool:
     return True
 
 
-def tie(work: UnitOfWork, root: str) -> None:
-    """Tie a database to a root, once it knows what the root holds."""
+def tie(work: UnitOfWork, root: str, *, adopted: bool = False) -> None:
+    """Tie a database to a root, once it knows what the root holds; ``adopted``: what was there, or in a backup."""
     with work.write() as session:
+        if adopted:
+            waste.note_adopted(session)
         session.execute(
             dialect.insert(session, Meta).values(key=CATALOG_ID, value=catalog_id(root)).on_conflict_do_nothing()
         )

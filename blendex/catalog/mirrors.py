@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import or_, select, true, update
+from sqlalchemy import func, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -31,7 +31,9 @@ def add(
             sidecar_bytes=counts["sidecar_bytes"],
             created_at=now if published is None else published, used_at=now,
         )
-        .on_conflict_do_update(index_elements=["key"], set_={"state": "published", "used_at": now})
+        .on_conflict_do_update(
+            index_elements=["key"], set_={"state": "published", "used_at": now, "condemned_at": None, "grave": None}
+        )
         .returning(Mirror.id)
     )  # fmt: skip
     return int(row.scalar_one())
@@ -100,11 +102,40 @@ def names_of(session: Session, keys: Sequence[str], team: str | None = None) -> 
     return found
 
 
-def forget(session: Session, key: str) -> None:
+def lock(session: Session, key: str) -> Mirror | None:
+    """One mirror, that nobody else changes until this transaction ends."""
+    return session.execute(
+        select(Mirror).where(Mirror.key == key).with_for_update().execution_options(populate_existing=True)
+    ).scalar_one_or_none()
+
+
+def note_use(session: Session, key: str) -> None:
+    """Somebody wants it now: condemned or not, it is as good as new."""
+    _set(session, key, state="published", used_at=dialect.now(session), condemned_at=None, grave=None)
+
+
+def note_gone(session: Session, key: str) -> None:
     """The folder is gone: the mirror is collected."""
-    session.execute(
-        update(Mirror).where(Mirror.key == key).values(state="collected").execution_options(synchronize_session=False)
-    )
+    _set(session, key, state="collected", grave=None)
+
+
+def note_grave(session: Session, key: str, grave: str) -> None:
+    """It is about to be renamed into a folder; whoever wants it back takes that folder away first."""
+    _set(session, key, state="collecting", grave=grave)
+
+
+def _set(session: Session, key: str, **values: Any) -> None:
+    session.execute(update(Mirror).where(Mirror.key == key).values(values).execution_options(synchronize_session=False))
+
+
+def standing(session: Session) -> list[str]:
+    """Keys of all that have not been collected."""
+    return list(session.execute(select(Mirror.key).where(Mirror.state != "collected").order_by(Mirror.id)).scalars())
+
+
+def count_states(session: Session) -> dict[str, int]:
+    """Mirrors by state."""
+    return {row[0]: int(row[1]) for row in session.execute(select(Mirror.state, func.count()).group_by(Mirror.state))}
 
 
 def point(session: Session, name: str, build: str, team: str = "") -> Name | None:

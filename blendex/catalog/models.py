@@ -193,8 +193,9 @@ class Object(Base):
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     name: Mapped[str] = mapped_column(String(80), unique=True)
     size: Mapped[int] = mapped_column(BigInteger)
-    state: Mapped[str] = mapped_column(String(8), default="live")
+    state: Mapped[str] = mapped_column(String(8), default="live")  # live, dying, lost
     created_at: Mapped[float] = mapped_column(Float)
+    dying_at: Mapped[float | None] = mapped_column(Float)  # since when nothing refers to it
 
 
 class Unit(Base):
@@ -260,7 +261,7 @@ class Mirror(Base):
     key: Mapped[str] = mapped_column(String(64), unique=True)
     source_set: Mapped[str] = mapped_column(String(64), index=True)
     content: Mapped[str] = mapped_column(String(64))
-    state: Mapped[str] = mapped_column(String(12), default="published")
+    state: Mapped[str] = mapped_column(String(12), default="published")  # published, condemned, collecting, collected
     sources: Mapped[int] = mapped_column(Integer)
     records: Mapped[int] = mapped_column(BigInteger)
     bytes: Mapped[int] = mapped_column(BigInteger)
@@ -270,6 +271,24 @@ class Mirror(Base):
     own_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     created_at: Mapped[float] = mapped_column(Float)
     used_at: Mapped[float] = mapped_column(Float)
+    condemned_at: Mapped[float | None] = mapped_column(Float)
+    # While it is collected: the only folder into which it may be renamed.
+    grave: Mapped[str | None] = mapped_column(String(128))
+
+
+class Hold(Base):
+    """What keeps a mirror. Names keep theirs as well, and have no row here."""
+
+    __tablename__ = "holds"
+    mirror: Mapped[str] = mapped_column(String(64), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(8), primary_key=True)  # pin, job, chain, build (while that runs)
+    team: Mapped[str] = mapped_column(String(128), primary_key=True)  # empty: without teams, and of builds
+    holder: Mapped[str] = mapped_column(String(128), primary_key=True)
+    since: Mapped[float] = mapped_column(Float)
+    until: Mapped[float | None] = mapped_column(Float)
+    reason: Mapped[str | None] = mapped_column(String(500))
+
+    __table_args__ = (Index("ix_holds_holder", "kind", "holder"),)
 
 
 class Name(Base):

@@ -119,7 +119,7 @@ def add_object(session: Session, name: str, size: int) -> int:
     row = session.execute(
         dialect.insert(session, Object)
         .values(name=name, size=size, state="live", created_at=dialect.now(session))
-        .on_conflict_do_update(index_elements=["name"], set_={"state": "live"})
+        .on_conflict_do_update(index_elements=["name"], set_={"state": "live", "dying_at": None})
         .returning(Object.id)
     )
     return int(row.scalar_one())
@@ -239,6 +239,12 @@ def written_in(session: Session, mirror: int, recipe: str, rows: Sequence[tuple[
     dialect.update_from(
         session, Source, key="address", value="path", rows=rows, fixed={"mirror": mirror}, where={"recipe": recipe}
     )
+
+
+def live_objects(session: Session) -> list[str]:
+    """Names of the objects that are believed to be there."""
+    kept = select(Object.name).where(Object.state.in_(("live", "dying"))).order_by(Object.id)
+    return list(session.execute(kept).scalars())
 
 
 def lose_object(session: Session, name: str) -> None:

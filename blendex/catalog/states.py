@@ -203,6 +203,12 @@ def any_expired(session: Session) -> bool:
     return session.execute(found).scalar_one_or_none() is not None
 
 
+def expired_workers(session: Session) -> dict[int, str]:
+    """The workers of the units whose leases ran out, by unit: to be asked before these are taken back."""
+    late = (Unit.state == "leased", Unit.lease_until < dialect.now(session))
+    return {row.id: row.worker or "" for row in session.execute(select(Unit.id, Unit.worker).where(*late))}
+
+
 def expire_leases(session: Session) -> list[int]:
     """leased → waiting for every lease that ran out; the units' ids. Counts as a loss, not as an
     attempt.

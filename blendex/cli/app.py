@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from blendex.cli import accounts
+from blendex.cli import accounts, keep
 from blendex.cli.db import app as db_app
 from blendex.errors import BlendexError, Code
 
@@ -69,13 +69,9 @@ def main(
 
 
 def _client(root: Path | None, server: str | None) -> Client:
-    if server:
-        from blendex.cli.remote import RemoteClient
+    from blendex.cli.client import open_client
 
-        return RemoteClient(server)
-    from blendex.cli.local import LocalClient
-
-    return LocalClient(root)
+    return open_client(root, server)
 
 
 def _submission(
@@ -494,6 +490,9 @@ def set_name(name: str, build: str, json: Json = False, server: Server = None, r
     from blendex.cli import output
 
     output.pairs(_client(root, server).set_name(name, build), json)
+
+
+keep.install(app)
 
 
 def run() -> None:

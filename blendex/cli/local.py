@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import access, control, describe, findings, naming, quotas
+from blendex.builds import access, control, describe, findings, keeping, naming, quotas
 from blendex.builds.notify import Notifier
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
@@ -14,6 +14,7 @@ from blendex.builds.site import Site, open_site
 from blendex.builds.submission import Submission
 from blendex.catalog import builds, mirrors
 from blendex.cli.client import Watch
+from blendex.mirrors.holds import pin
 from blendex.runtime.slots import Slots
 from blendex.settings import Settings
 from blendex.units.receipt import read_receipt
@@ -112,6 +113,20 @@ class LocalClient:
         """What the owner of the settings uses, and may."""
         with self.site.work.read() as session:
             return quotas.report(self.site, session, self.site.settings.owner)
+
+    def holds(self, key: str) -> dict[str, Any]:
+        """Who holds a mirror."""
+        return keeping.show(self.site, key)
+
+    def hold(self, key: str, fields: dict[str, str]) -> dict[str, Any]:
+        """Pin a mirror."""
+        wish = pin(fields["holder"], fields["reason"], fields.get("until"))
+        return keeping.take(self.site, key, wish).as_dict()
+
+    def release(self, key: str, kind: str, holder: str) -> dict[str, Any]:
+        """Release a hold."""
+        keeping.release(self.site, key, kind, holder)
+        return keeping.show(self.site, key)
 
     def names(self) -> list[dict[str, Any]]:
         """All names."""

@@ -205,6 +205,11 @@ def inspection(found: dict[str, Any], as_json: bool) -> None:
         raise SystemExit(1)
 
 
+def moment(seconds: float) -> str:
+    """A time, for people."""
+    return f"{_time(seconds)} UTC"
+
+
 def _time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, tz=datetime.UTC).strftime("%Y-%m-%d %H:%M:%S")
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -166,6 +167,21 @@ class RemoteClient:
     def usage(self) -> dict[str, Any]:
         """What the caller's team uses, and may."""
         value: dict[str, Any] = self._ask("GET", "/v1/usage")
+        return value
+
+    def holds(self, key: str) -> dict[str, Any]:
+        """Who holds a mirror."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}/holds")
+        return value
+
+    def hold(self, key: str, fields: dict[str, str]) -> dict[str, Any]:
+        """Pin a mirror."""
+        value: dict[str, Any] = self._ask("POST", f"/v1/mirrors/{key}/holds", json={"kind": "pin"} | fields)
+        return value
+
+    def release(self, key: str, kind: str, holder: str) -> dict[str, Any]:
+        """Release a hold."""
+        value: dict[str, Any] = self._ask("DELETE", f"/v1/mirrors/{key}/holds/{kind}/{quote(holder, safe='')}")
         return value
 
     def names(self) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from blendex.builds import describe
 from blendex.builds.difference import Difference, difference
 from blendex.builds.naming import not_found
 from blendex.builds.usage import usage
-from blendex.catalog import builds, mirrors, states
+from blendex.catalog import builds, holds, mirrors, states
 from blendex.catalog.models import Mirror
 from blendex.errors import BlendexError
 from blendex.units.receipt import read_receipt
@@ -103,6 +103,7 @@ def show(
             house.site, lambda after, most: mirrors.page(session, before=after, limit=most), None, 12
         )
         others = [item for item in newest if item.key != key and item.state != "collected"]
+        held_by = holds.of_mirror(session, key, house.site.who.only)
         now = states.now(session)
     receipt = trouble = None
     held: dict[str, Any] = {"items": [], "next": None}
@@ -121,7 +122,7 @@ def show(
         request, "mirror.html", now,
         key=key, mirror=summary, state="collected" if answer.path is None else "published", receipt=receipt,
         names=names, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
-        trouble=trouble, folder=answer.path,
+        trouble=trouble, folder=answer.path, held_by=held_by,
     )  # fmt: skip
 
 

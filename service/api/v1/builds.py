@@ -21,6 +21,7 @@ from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.catalog.models import RUNNING
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import Wish
 from service import linting, lookup, text
 from service import problems as answers
 from service.api.v1 import schemas
@@ -122,7 +123,7 @@ async def post(
         found_answer = await lookup.answer(
             house, lambda: house.resolver.build(build.id), TEXT_WAIT if wait is None else wait
         )
-        reply = text.path_reply(request, house.site, found_answer, text.Ask(None, None, None))
+        reply = await run_in_threadpool(text.path_reply, request, house.site, found_answer, text.Ask())
         reply.headers["Location"] = location["Location"]
         return reply
     if wait:
@@ -164,11 +165,14 @@ def page(
     summary="Look at a build",
     responses=schemas.PATH_ANSWERS | {200: {"model": schemas.Build, "content": schemas.TEXT}},
 )
-def show(request: Request, house: HouseOf, build: str) -> Response:
-    """JSON; with ``Accept: text/plain`` the answer of its ``/path``."""
+def show(
+    request: Request, house: HouseOf, build: str, hold: Annotated[Wish | None, Depends(text.hold)] = None
+) -> Response:
+    """JSON; with ``Accept: text/plain`` the answer of its ``/path``, and then it may take a hold."""
     if wants_text(request):
         answer = house.resolver.build(lookup.build_id(build))
-        return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
+        return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
+    text.refuse_hold(hold)
     return told(house.resolver.either(lambda: _detail(house, build), lambda: _published(house, build)))
 
 
@@ -209,13 +213,15 @@ def findings_of(
 )
 def blend(house: HouseOf, build: str) -> Response:
     """The posted YAML, pointing at the mirror."""
-    _must_be_ready(house, build)
+    _must_be_ready(house, build, used=True)
     headers = {"Cache-Control": "private, no-cache"}
     return FileResponse(text.ready_blend(house.site, build), headers=headers, media_type="application/yaml")
 
 
-def _must_be_ready(house: House, build: str) -> None:
+def _must_be_ready(house: House, build: str, *, used: bool = False) -> None:
     answer = house.resolver.build(lookup.build_id(build))
+    if used:
+        answer = house.resolver.keep(answer)
     if answer.state == "collected":
         raise BlendexError(Code.WRONG_STATE, "its mirror was collected.", next_step="Post the blend again.")
     if answer.state != "ready":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import orjson
@@ -14,15 +15,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from blendex.builds import access, degraded, describe
+from blendex.builds import access, degraded, describe, keeping
 from blendex.builds.resolve import Answer
 from blendex.builds.visibility import archived
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
+from blendex.mirrors import holds
+from blendex.mirrors.holds import Wish
 from service import lookup, text
 from service.api.v1 import schemas
 from service.api.v1.builds import read_body
-from service.bodies import hint
+from service.bodies import hint, read_fields
 from service.house import House, HouseOf
 from service.problems import reply
 from service.query import Limit, Options, Wait, refuse_unknown, submission_options
@@ -78,7 +81,7 @@ async def resolve(
         raise hint(failure, request, await request.body()) from None
     if found.mirror is not None:
         answer = Answer("ready", key=found.mirror, path=found.path)
-        return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
+        return await run_in_threadpool(text.path_reply, request, house.site, answer, text.Ask())
     missing = found.sources - found.reused
     if found.problems:
         reason = f"the blend has {len(found.problems)} problems"
@@ -123,6 +126,64 @@ def path(
     """One line of text for shells. A mirror is there or not: ``wait`` is taken and never needed."""
     del wait
     return text.path_reply(request, house.site, house.resolver.mirror(lookup.mirror_key(key)), ask)
+
+
+@router.get("/{key}/holds", summary="Who holds it", responses={200: {"model": schemas.Holds}})
+def holds_of(house: HouseOf, key: str) -> Response:
+    """Names, pins, jobs, chains, and builds that are just publishing it. What nobody holds is collected in the end."""
+    return Json(keeping.show(house.site, _seen(house, key)))
+
+
+def _seen(house: House, key: str) -> str:
+    """The key of a mirror that whoever asks may know of, also when it was collected."""
+    known = lookup.mirror_key(key)
+    house.resolver.mirror(known)
+    return known
+
+
+@router.post(
+    "/{key}/holds",
+    summary="Hold it, or renew a hold",
+    responses={200: {"model": schemas.Hold}},
+    openapi_extra=schemas.json_body(
+        ("kind", "holder"), ("until", "reason"), {"kind": "pin", "holder": "ada", "reason": "the paper's runs"}
+    ),
+)
+async def hold(request: Request, house: HouseOf, key: str) -> Response:
+    """A ``pin`` of a person needs a reason, and lasts until it is released, or ``until``; a ``job`` until its end; a
+    ``chain`` some weeks from every renewal on. The same holder once more is the same hold, renewed."""
+    fields = await read_fields(request, ("kind", "holder", "until", "reason"))
+    wish = _wish(fields)
+    known = await run_in_threadpool(_seen, house, key)
+    held = await run_in_threadpool(keeping.take, house.site, known, wish)
+    return Json(held.as_dict())
+
+
+def _wish(fields: dict[str, str]) -> Wish:
+    kind, holder, until = fields.get("kind", ""), fields.get("holder", ""), fields.get("until")
+    if kind == "pin":
+        return holds.pin(holder, fields.get("reason", ""), until)
+    if kind == "job":
+        return replace(holds.job(holder, until), reason=fields.get("reason"))
+    if kind == "chain" and until is None:
+        return replace(holds.chain(holder), reason=fields.get("reason"))
+    raise BlendexError(
+        Code.BAD_REQUEST,
+        f"{kind[:40]!r} is not a kind of hold that can be taken so.",
+        next_step="Send kind pin, job or chain, and holder; a chain tells no end: each look-up renews it.",
+    )
+
+
+@router.delete(
+    "/{key}/holds/{kind}/{holder:path}",
+    summary="Release a hold",
+    responses={200: {"model": schemas.Holds}},
+)
+def release(house: HouseOf, key: str, kind: str, holder: str) -> Response:
+    """Of a pin, a job or a chain. Names are moved, and builds end."""
+    known = _seen(house, key)
+    keeping.release(house.site, known, kind, holder)
+    return Json(keeping.show(house.site, known))
 
 
 @router.get(

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from blendex.builds import degraded, describe, naming
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import Wish
 from blendex.mirrors.names import check_name
 from service import lookup, text
 from service.api.v1 import schemas
@@ -59,11 +60,14 @@ def page(
     summary="Look at a name",
     responses=schemas.PATH_ANSWERS | {200: {"model": schemas.Name, "content": schemas.TEXT}},
 )
-def show(request: Request, house: HouseOf, name: str) -> Response:
+def show(
+    request: Request, house: HouseOf, name: str, hold: Annotated[Wish | None, Depends(text.hold)] = None
+) -> Response:
     """Where it points now, and where it pointed; with ``Accept: text/plain`` the answer of its ``/path``."""
     if wants_text(request):
         answer = house.resolver.name(lookup.name_of(name))
-        return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
+        return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
+    text.refuse_hold(hold)
     return told(house.resolver.either(lambda: _shown(house, name), lambda: _published(house, name)))
 
 

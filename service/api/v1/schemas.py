@@ -117,6 +117,26 @@ class Mirrors(BaseModel):
     next: str | None
 
 
+class Hold(BaseModel):
+    """What keeps a mirror."""
+
+    kind: str = Field(description="name, pin, job, chain, or build: one that runs and publishes it.")
+    holder: str = Field(examples=["4711"])
+    since: float | None
+    until: float | None = Field(description="Seconds since the epoch; null: until it is released.")
+    reason: str | None
+
+
+class Holds(BaseModel):
+    """All that keeps a mirror."""
+
+    mirror: str
+    state: str = Field(description="published, condemned (nobody holds it), collecting or collected.")
+    used_at: float | None
+    may_go_at: float | None = Field(description="When a condemned mirror may be collected, unless somebody wants it.")
+    holds: list[Hold]
+
+
 class Name(BaseModel):
     """A name and where it points."""
 
