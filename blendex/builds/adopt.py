@@ -92,7 +92,7 @@ def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
                 id=build, owner=data["owner"], identity=data["identity"], state="ready", file=data["file"],
                 options=data["options"], names=data["names"], created_at=data["created_at"],
                 updated_at=data["created_at"], stages={"queued": data["created_at"]}, excluded=data["excluded"],
-                packs=data.get("packs"),
+                packs=data.get("packs"), labels=data.get("labels", {}),
                 sources=data["sources"], reused=data["sources"], mirror=data["key"], checked_at=data["checked_at"],
             )
         )  # fmt: skip

@@ -12,7 +12,7 @@ from blendex.builds.planning import OF_WORK
 from blendex.builds.site import Site
 from blendex.builds.submission import check_packing, packing_options
 from blendex.builds.submit import begin, identity, load_submission, queue_plan
-from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog import blobs, builds, events, sources, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, recipe
@@ -81,6 +81,8 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source:
                 identity=identity(row.owner, gathered, row.file, wanted),
             ):
                 raise _wrong_state(row, wish)
+            who, why = options.get("accepted_by"), options.get("accepted_why")
+            events.note(session, build, wish, source=source, who=who, why=None if why is None else why[:400])
             queue_plan(session, build)
             builds.wake(session, "plan")
     except IntegrityError as error:
@@ -177,5 +179,5 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
         options = row.options | packing_options(packs, sidecars)
-        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority)
+        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority, row.labels)
         return new.id

@@ -35,6 +35,7 @@ def build_summary(
         "file": build.file,
         "owner": build.owner,
         "names": build.names,
+        "labels": build.labels,
         "options": build.options,
         "created_at": build.created_at,
         "updated_at": build.updated_at,

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from blendex.builds import arranging
-from blendex.catalog import blobs, builds, sources, states, units
+from blendex.catalog import blobs, builds, events, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
 
@@ -53,6 +53,7 @@ def _queue_derivations(session: Session, build: Build) -> bool:
     if waits:
         now = round(states.now(session), 3)
         states.touch_build(session, build.id, stages=stages | {"deriving": max(now, stages.get("indexing", now))})
+        events.note(session, build.id, "deriving", sources=len(specs))
         builds.wake(session, "index")
     return waits
 

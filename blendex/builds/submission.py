@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blendex.blend.world import World
+from blendex.builds import labels
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS
 from blendex.mirrors.names import NAME, check_name
@@ -51,6 +52,7 @@ class Submission:
     packs: str = "auto"
     sidecars: str = "unpacked"
     priority: str = "bulk"
+    labels: Mapping[str, str] = field(default_factory=dict)  # like the name, no part of the identity
 
     def check(self) -> None:
         """Refuse options that mean nothing.
@@ -84,6 +86,7 @@ class Submission:
                 )
         if self.name is not None:
             check_name(self.name)
+        labels.check(self.labels)
 
     @property
     def options(self) -> dict[str, Any]:

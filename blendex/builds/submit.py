@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -10,10 +11,10 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.builds import disk
+from blendex.builds import disk, labels
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
-from blendex.catalog import blobs, builds, states, units
+from blendex.catalog import blobs, builds, events, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, metrics
@@ -82,7 +83,9 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
     priority = PRIORITIES[submission.priority]
     gathered = gather(site, submission)
     with site.work.write() as session:
-        build, made = begin(session, site.settings.owner, gathered, submission.file, submission.options, priority)
+        build, made = begin(
+            session, site.settings.owner, gathered, submission.file, submission.options, priority, submission.labels
+        )
         if submission.name is not None and submission.name not in build.names:
             build.names = [*build.names, submission.name]
         if made:
@@ -99,9 +102,21 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
 
 
 def begin(
-    session: Session, owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any], priority: int
+    session: Session,
+    owner: str,
+    gathered: dict[str, Any],
+    file: str,
+    options: dict[str, Any],
+    priority: int,
+    more_labels: Mapping[str, str],
 ) -> tuple[Build, bool]:
-    """A build of what was gathered, asked to be planned, or the one that runs for the same request already."""
+    """A build of what was gathered, asked to be planned, or the one that runs for the same request already.
+
+    One that runs gets the labels that it has not.
+
+    Raises:
+        BlendexError: bad_request, when its labels would be too many.
+    """
     build, made = builds.create(
         session,
         owner=owner,
@@ -110,9 +125,15 @@ def begin(
         file=file,
         options=options,
         priority=priority,
+        labels=dict(more_labels),
     )
     if made:
+        events.note(session, build.id, "submitted", who=owner)
         queue_plan(session, build.id)
+    else:
+        build.labels = labels.joined(build.labels, more_labels)
+        build.version += 1
+        events.note(session, build.id, "joined", who=owner)
     return build, made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -33,6 +33,7 @@ def create(
     options: dict[str, Any],
     priority: int = 0,
     team: str = "",
+    labels: dict[str, str] | None = None,
 ) -> tuple[Build, bool]:
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
@@ -50,6 +51,7 @@ def create(
         "updated_at": now,
         "stages": {"queued": round(now, 3)},
         "names": [],
+        "labels": labels or {},
         "excluded": [],
         "fence": 0, "version": 0, "priority": priority, "replans": 0,
         "sources": 0, "reused": 0, "bytes": 0, "opened": 0,
@@ -93,6 +95,7 @@ def page(
     states: Sequence[str] = (),
     name: str | None = None,
     text: str | None = None,
+    labels: Mapping[str, str] | None = None,
     before: str | None = None,
     limit: int = 50,
 ) -> list[Build]:
@@ -105,6 +108,7 @@ def page(
         states: only in one of these states.
         name: only those that this name points at, pointed at, or is asked for.
         text: only those whose id begins with it, or whose file, a dataset or the code of the error holds it.
+        labels: only those that have all of these.
         before: the id after which the page begins.
         limit: most builds.
     """
@@ -121,6 +125,8 @@ def page(
         statement = statement.where(or_(Build.id.in_(pointed), asked))
     if text is not None:
         statement = statement.where(_holds(text))
+    for key, value in (labels or {}).items():
+        statement = statement.where(Build.labels[key].as_string() == value)
     if before is not None:
         statement = statement.where(Build.id < before)
     return list(session.execute(statement).scalars())
@@ -172,13 +178,13 @@ def set_datasets(session: Session, build: str, datasets: list[dict[str, Any]]) -
         session.execute(dialect.table(BuildDataset).insert(), [item | {"build": build} for item in datasets])
 
 
-def set_amounts(session: Session, build: str, amounts: Sequence[Sequence[int]]) -> None:
-    """Note [records, bytes] of each dataset, in their order."""
-    for position, (records, size) in enumerate(amounts):
+def set_amounts(session: Session, build: str, amounts: Sequence[Mapping[str, Any]]) -> None:
+    """Note records, bytes, seconds and access of each dataset, in their order."""
+    for position, amount in enumerate(amounts):
         session.execute(
             update(BuildDataset)
             .where(BuildDataset.build == build, BuildDataset.position == position)
-            .values(records=records, bytes=size)
+            .values(**amount)
             .execution_options(synchronize_session=False)
         )
 
