@@ -12,13 +12,14 @@ from blendex.builds.site import Site
 from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
-from service.api.v1 import builds, lint, mirrors, names, workers
+from service.api.v1 import builds, lint, mirrors, names, sources, workers
 from service.dashboard import site as site_pages
 from service.edge import Edge
 from service.house import House
 from service.limits import BodyLimit
 from service.lints import Lints
 from service.previews import Previews
+from service.verifier import Verifier
 from service.watch import MOST_WAITERS, Watch
 
 
@@ -39,13 +40,17 @@ def create_app(
         alive: whether the claim loop runs; asked by ``/readyz``.
         most_waiters: requests that may wait for a build at one time.
     """
-    house = House(site, Previews(site, previews), wake, alive, Resolver(site), Watch(site, most_waiters), Lints(site))
+    house = House(
+        site, Previews(site, previews), wake, alive, Resolver(site), Watch(site, most_waiters), Lints(site),
+        Verifier(site),
+    )  # fmt: skip
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await house.watch.close()
         house.lints.close()
+        house.verifier.close()
 
     app = FastAPI(
         title="Blendex",
@@ -58,7 +63,7 @@ def create_app(
     )
     app.state.house = house
     problems.install(app)
-    routers = (builds, mirrors, names, lint, workers, health, telemetry)
+    routers = (builds, mirrors, names, sources, lint, workers, health, telemetry)
     for router in (module.router for module in routers):
         app.include_router(router)
     docs.install(app)

@@ -92,6 +92,7 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         packs=options.packs,
         sidecars=options.sidecars,
         priority=options.priority,
+        labels=options.labels,
     )
 
 

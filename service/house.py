@@ -13,6 +13,7 @@ from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
 from service.lints import Lints
 from service.previews import Previews
+from service.verifier import Verifier
 from service.watch import Watch
 
 
@@ -27,6 +28,7 @@ class House:
     resolver: Resolver
     watch: Watch
     lints: Lints
+    verifier: Verifier
 
 
 def get_house(request: Request) -> House:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query
 from starlette.requests import Request
 
 from blendex.blend.world import World
+from blendex.builds import labels
 from blendex.errors import BlendexError, Code
 
 _VIEW = re.compile(
@@ -78,6 +79,7 @@ class Options:
     packs: str
     sidecars: str
     priority: str = "bulk"
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def _bad(message: str, next_step: str) -> BlendexError:
@@ -157,6 +159,9 @@ def submission_options(
         Literal["interactive", "bulk", "maintenance"],
         Query(description="What comes first. The same blend again, more urgently, hurries the build that runs."),
     ] = "bulk",
+    label: Annotated[
+        list[str], Query(description="`KEY=VALUE`: to find the build by; changes nothing about it. Repeatable.")
+    ] = [],  # noqa: B006
 ) -> Options:
     """The options of a submission.
 
@@ -164,4 +169,6 @@ def submission_options(
         BlendexError: bad_request.
     """
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
-    return Options(world, main, allowed, compat, on_bad, name, packs, sidecars, priority)
+    return Options(
+        world, main, allowed, compat, on_bad, name, packs, sidecars, priority, labels.parse(label)
+    )

@@ -15,10 +15,11 @@ from blendex.catalog.models import RUNNING, Build
 from blendex.catalog.trace import Running
 
 UNITS = 10
+MOST = events.KEPT
 
 
 def tail(
-    session: Session, build: Build, limit: int = events.KEPT, ended: list[Running] | None = None
+    session: Session, build: Build, limit: int = MOST, ended: list[Running] | None = None
 ) -> list[dict[str, Any]]:
     """The last lines of the log, the newest first: at, event, says, and what belongs to the event.
 
@@ -80,9 +81,4 @@ def says(line: dict[str, Any]) -> str:
     if event == "unit_done":
         took = "" if about["seconds"] is None else f" in {about['seconds']:.1f} s"
         return f"{about['work']} unit {about['unit']}: {_count(about['sources'])}{took}"
-    return {
-        "deriving": "making what is derived from other sources",
-        "packing": "packing",
-        "publishing": "publishing",
-        "cancelled": "cancelled",
-    }.get(event, event.replace("_", " "))
+    return "making what is derived from other sources" if event == "deriving" else str(event)

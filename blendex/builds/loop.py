@@ -202,6 +202,12 @@ class ClaimLoop:
         with self._lock:
             units = [item.unit for item in self._held.values()]
             asked = set(self._held)
+            tickets = {item.ticket: item.unit for item in self._held.values() if item.ticket is not None}
+        hands = [
+            {"unit": tickets[ticket].id, "work": tickets[ticket].work, "source": source}
+            for ticket, source in self.runner.in_hand().items()
+            if ticket in tickets
+        ]
         budget = self._limit()
         taken, used = self._taken(), self.runner.used()
         metrics.SLOTS.set(self.runner.count)
@@ -232,6 +238,7 @@ class ClaimLoop:
                     "ledger": self._ledger,
                     "process": self._process,
                     "waiting": self._why,
+                    "in_hand": hands,
                 },
                 ago=time.monotonic() - self.polled,
             )
@@ -427,6 +434,7 @@ class ClaimLoop:
                     session, unit, self.worker, outcome.cause.replace(" ", "_"),
                     how=outcome.how or code, in_hand=outcome.in_hand,
                 )  # fmt: skip
+                states.touch_build(session, unit.build)  # whoever looks at it sees that
                 if code == Code.NO_SPACE:
                     why = str((outcome.error or {})["message"])
                     pauses.begin(session, f"{why} {disk.told(disk.reclaimable(self.site, session))}", PAUSE_SECONDS)

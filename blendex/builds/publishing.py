@@ -90,9 +90,11 @@ class _Amounts:
     def add(self, number: int, known: Known) -> None:
         """A row that is good, after all rows before it."""
         seconds = math.nan if known.seconds is None else known.seconds
-        for amounts, amount in ((self._records, known.records), (self._bytes, known.size), (self._seconds, seconds)):
+        for amounts, amount in ((self._records, known.records), (self._bytes, known.size)):
             amounts.frombytes(bytes(8 * (number - len(amounts))))
             amounts.append(amount)
+        self._seconds.frombytes(bytes(8 * (number - len(self._seconds))))
+        self._seconds.append(seconds)
         self._remote += bytes(number - len(self._remote))
         self._remote.append(is_object(known.address))
 

@@ -26,7 +26,7 @@ class Usage:
 
 
 def usage(session: Session, path: str) -> Usage:
-    """The builds that name ``path``, newest first: build, state, dataset, kind, mirror, names each."""
+    """The builds that name ``path``, newest first: build, file, owner, labels, state, dataset, kind, mirror, names."""
     found = Usage()
     # Lists are JSON rows [kind, path]; this is how they end.
     needle = b"," + orjson.dumps(path) + b"]"
@@ -44,7 +44,10 @@ def usage(session: Session, path: str) -> Usage:
             found.uses.append({"build": build, "state": state, "dataset": dataset, "kind": kind, "mirror": mirror})
     found.builds = len(seen)
     named = mirrors.names_of(session, sorted({item["mirror"] for item in found.uses if item["mirror"]}))
+    about = builds.some(session, sorted({item["build"] for item in found.uses}))
     for item in found.uses:
+        build = about[item["build"]]
+        item |= {"file": build.file, "owner": build.owner, "labels": build.labels}
         item["names"] = named.get(item["mirror"] or "", [])
     return found
 

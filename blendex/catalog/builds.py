@@ -77,6 +77,12 @@ def get(session: Session, build: str) -> Build | None:
     return session.get(Build, build, populate_existing=True)
 
 
+def some(session: Session, builds: Sequence[str]) -> dict[str, Build]:
+    """Some builds, by id."""
+    rows = session.execute(select(Build).where(dialect.one_of(session, Build.id, builds))).scalars()
+    return {row.id: row for row in rows}
+
+
 def lock(session: Session, build: str) -> Build | None:
     """One build, that nobody else changes until this transaction ends."""
     return session.get(Build, build, populate_existing=True, with_for_update=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,12 @@ def has_old(session: Session) -> bool:
 def forget(session: Session) -> None:
     """Remove those that died long ago."""
     session.execute(delete(Worker).where(Worker.seen_until < dialect.now(session) - FORGET_SECONDS))
+
+
+def in_hand(session: Session, ids: Sequence[str]) -> dict[int, str]:
+    """The source in hand of the units that these workers run, by unit, as each of them told last."""
+    rows = session.execute(select(Worker.in_hand).where(dialect.one_of(session, Worker.id, ids))).scalars()
+    return {item["unit"]: item["source"] for row in rows for item in row or ()}
 
 
 def page(session: Session) -> list[tuple[Worker, bool]]:

@@ -27,6 +27,9 @@ class InlineRunner:
     def used(self) -> int:
         return 0
 
+    def in_hand(self) -> dict[int, str]:
+        return {}
+
     def start(self, call: Call) -> int:
         self.calls.append(call)
         ticket = len(self.calls)

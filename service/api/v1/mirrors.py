@@ -13,10 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from blendex.builds import access, describe
+from blendex.builds import access, describe, verifying
 from blendex.builds.control import not_found
 from blendex.builds.resolve import Answer
-from blendex.catalog import mirrors
+from blendex.catalog import mirrors, verifications
+from blendex.catalog.models import Verification
 from blendex.errors import BlendexError, Code
 from blendex.units.receipt import read_receipt
 from service import lookup, text
@@ -39,6 +40,10 @@ def _linked(summary: dict[str, Any]) -> dict[str, Any]:
     return summary | {"links": {"self": own, "path": f"{own}/path", "receipt": f"{own}/receipt"}}
 
 
+def _verified(found: dict[str, Verification], key: str) -> dict[str, Any] | None:
+    return verifying.summary(found[key]) if key in found else None
+
+
 @router.get("", summary="List mirrors", responses={200: {"model": schemas.Mirrors}})
 def page(
     house: HouseOf,
@@ -54,7 +59,8 @@ def page(
                 raise not_found("mirror", before)
             start = row.id
         rows = mirrors.page(session, before=start, limit=limit)
-        found = [_linked(describe.mirror_summary(house.site, row)) for row in rows]
+        verified = verifications.of(session, [row.key for row in rows])
+        found = [_linked(describe.mirror_summary(house.site, row, _verified(verified, row.key))) for row in rows]
     following = f"/v1/mirrors?before={found[-1]['key']}&limit={limit}" if len(found) == limit else None
     return Json({"mirrors": found, "next": following})
 
@@ -121,7 +127,8 @@ def show(house: HouseOf, key: str) -> Response:
     answer = house.resolver.mirror(key)
     with house.site.work.read() as session:
         row = mirrors.get(session, key)
-        summary = describe.mirror_summary(house.site, row) if row is not None else None
+        verified = _verified(verifications.of(session, [key]), key)
+        summary = describe.mirror_summary(house.site, row, verified) if row is not None else None
         if summary is not None:
             summary["access"] = access.of_mirror(house.site, key)
     if answer.state == "collected":
@@ -136,6 +143,24 @@ def path(
     """One line of text for shells. A mirror is there or not: ``wait`` is taken and never needed."""
     del wait
     return text.path_reply(request, house.site, house.resolver.mirror(lookup.mirror_key(key)), ask)
+
+
+@router.post(
+    "/{key}/verify",
+    summary="Read it whole, and compare it with its receipt",
+    status_code=202,
+    responses={202: {"model": schemas.Mirror, "description": "Under way; `verification` tells its outcome."}},
+)
+def verify(
+    house: HouseOf,
+    key: str,
+    sources: Annotated[bool, Query(description="Also ask whether the sources are unchanged.")] = False,
+) -> Response:
+    """Asking again while it is under way begins no second one."""
+    house.verifier.ask(lookup.mirror_key(key), with_sources=sources)
+    answer = show(house, key)
+    answer.status_code = 202
+    return answer
 
 
 @router.get(
