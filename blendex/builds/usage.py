@@ -46,8 +46,8 @@ def usage(session: Session, path: str) -> Usage:
     named = mirrors.names_of(session, sorted({item["mirror"] for item in found.uses if item["mirror"]}))
     about = builds.some(session, sorted({item["build"] for item in found.uses}))
     for item in found.uses:
-        build = about[item["build"]]
-        item |= {"file": build.file, "owner": build.owner, "labels": build.labels}
+        row = about[item["build"]]
+        item |= {"file": row.file, "owner": row.owner, "labels": row.labels}
         item["names"] = named.get(item["mirror"] or "", [])
     return found
 

@@ -247,6 +247,35 @@ def build_detail(build: dict[str, Any], as_json: bool) -> None:
         _write(f"problem  {problem_line(problem)}")
 
 
+def log(value: dict[str, Any], as_json: bool) -> None:
+    """The log of a build, the newest line last."""
+    if as_json:
+        show(value, True, "")
+        return
+    for line in reversed(value["log"]):
+        place = f": {line['file']}" if line.get("file") else ""
+        _write(f"{_time(line['at'])}  {line['says']}{place}")
+
+
+def verification(found: dict[str, Any], as_json: bool) -> None:
+    """What came of verifying a mirror; exit status 1 when it is not whole."""
+    if as_json:
+        show(found, True, "")
+    else:
+        if found["error"]:
+            sys.stderr.write(f"{problem_line(found['error'])}\n")
+        for fault in found["faults"]:
+            _write(f"DAMAGED {fault['path']}: {fault['reason']}")
+        for path in found["changed"]:
+            _write(f"changed {path}")
+        _write(
+            f"{found['state']}: {found['sources']} sources checked, {found['fault_count']} faults"
+            + (f", {found['changed_count']} sources changed since" if found["with_sources"] else "")
+        )
+    if found["state"] != "whole":
+        raise SystemExit(1)
+
+
 def findings(report: dict[str, Any], as_json: bool) -> None:
     """What was found in the sources of a build."""
     if as_json:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from blendex.blend.world import World
+from blendex.builds import labels
 from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 
@@ -54,6 +55,7 @@ def read_submission(
     name: str | None,
     packs: str = "auto",
     sidecars: str = "unpacked",
+    label: list[str] | None = None,
 ) -> Submission:
     """Read the blend and make the submission; the base is the current folder unless said otherwise."""
     if str(blend) == "-":
@@ -79,4 +81,5 @@ def read_submission(
         name=name,
         packs=packs,
         sidecars=sidecars,
+        labels=labels.parse(label or ()),
     )
