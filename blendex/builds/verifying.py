@@ -49,17 +49,21 @@ def run(site: Site, key: str, verify: Verify, *, with_sources: bool) -> dict[str
     state = "failed" if error else "damaged" if result["faults"] else "whole"
     with site.work.write() as session:
         verifications.end(session, key, state, result=result, error=error)
-    return of(site, [key])[key]
+    found = of(site, key)
+    assert found is not None
+    return found
 
 
-def of(site: Site, keys: list[str]) -> dict[str, dict[str, Any]]:
-    """What is known of some mirrors, by key."""
+def of(site: Site, key: str) -> dict[str, Any] | None:
+    """What came of the last one of a mirror; None when nobody asked for any."""
     with site.work.read() as session:
-        return {key: summary(row) for key, row in verifications.of(session, keys).items()}
+        return summary(verifications.of(session, [key]).get(key))
 
 
-def summary(row: Verification) -> dict[str, Any]:
+def summary(row: Verification | None) -> dict[str, Any] | None:
     """A verification as JSON; ``state``: running, whole, damaged, or failed when it could not be made."""
+    if row is None:
+        return None
     return {
         "state": row.state, "with_sources": row.with_sources, "sources": row.sources, "faults": row.faults,
         "fault_count": row.fault_count, "changed": row.changed, "changed_count": row.changed_count, "error": row.error,

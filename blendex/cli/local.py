@@ -112,7 +112,7 @@ class LocalClient:
         if row is None:
             raise control.not_found("mirror", key)
         more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
-        return describe.mirror_summary(self.site, row, verifying.of(self.site, [key]).get(key)) | more
+        return describe.mirror_summary(self.site, row, verifying.of(self.site, key)) | more
 
     def verify_mirror(self, key: str, sources: bool, report: Watch) -> dict[str, Any]:
         """Verify a mirror here."""

@@ -11,16 +11,17 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import describe
+from blendex.builds import describe, verifying
 from blendex.builds.control import not_found
 from blendex.builds.difference import Difference, difference
 from blendex.builds.usage import usage
-from blendex.catalog import builds, mirrors, states
+from blendex.catalog import builds, mirrors, states, verifications
 from blendex.errors import BlendexError
 from blendex.units.receipt import read_receipt
 from service import lookup
+from service.dashboard.forms import ask, read_form
 from service.dashboard.live import Part, stream
-from service.dashboard.pages import PageRoute, page, render
+from service.dashboard.pages import PageRoute, page, render, see
 from service.house import House, HouseOf
 from service.query import refuse_unknown
 
@@ -54,7 +55,11 @@ def _read(house: House, text: str, before: str) -> tuple[dict[str, Any], float]:
             found = mirrors.search(session, text, before=start, limit=PAGE + 1)
         else:
             found = mirrors.page(session, before=start, limit=PAGE + 1)
-        rows = [describe.mirror_summary(house.site, row) for row in found[:PAGE]]
+        verified = verifications.of(session, [row.key for row in found[:PAGE]])
+        rows = [
+            describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))
+            for row in found[:PAGE]
+        ]
         names = mirrors.names_of(session, [row["key"] for row in rows])
         following = urlencode({"text": text, "before": rows[-1]["key"]}) if len(found) > PAGE else None
         now = states.now(session)
@@ -94,6 +99,7 @@ def show(
     answer = house.resolver.mirror(lookup.mirror_key(key))
     with house.site.work.read() as session:
         row = mirrors.get(session, key)
+        verified = verifying.summary(verifications.of(session, [key]).get(key))
         summary = describe.mirror_summary(house.site, row) if row is not None else None
         users = builds.of_mirror(session, key, 20)
         names = mirrors.names_of(session, [key]).get(key, [])
@@ -114,8 +120,17 @@ def show(
         request, "mirror.html", now,
         key=key, mirror=summary, state="collected" if answer.path is None else "published", receipt=receipt,
         names=names, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
-        trouble=trouble, folder=answer.path,
+        trouble=trouble, folder=answer.path, verified=verified,
     )  # fmt: skip
+
+
+@router.post("/mirrors/{key}/verify")
+async def verify(request: Request, key: str) -> Response:
+    """Have it read whole."""
+    form = await read_form(request)
+    query = [("sources", "true")] if form.get("sources") else []
+    (await ask(request, f"/v1/mirrors/{lookup.mirror_key(key)}/verify", query=query)).check()
+    return see(f"/mirrors/{key}#h-verified")
 
 
 def _sources(mirror: str, at: int) -> dict[str, Any]:

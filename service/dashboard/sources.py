@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from blendex.builds import history
 from blendex.builds.usage import usage
 from blendex.catalog import sources, states
 from blendex.formats.crosscheck import CROSS_FINDINGS
@@ -33,6 +34,7 @@ def listed(request: Request, house: HouseOf, path: Text = "", after: Text = "", 
         found = sources.look(session, text, after=place, limit=PAGE + 1)
         exact = [item for item in found if text in (item.address, item.path)] if text else []
         used = usage(session, text) if text and (exact or not found) else None
+        contents = [history.contents(house.site, session, item, used, text) for item in exact] if used else []
         now = states.now(session)
     rows = found[:PAGE]
     following = None
@@ -40,6 +42,7 @@ def listed(request: Request, house: HouseOf, path: Text = "", after: Text = "", 
         following = urlencode({"path": text, "after": rows[-1].address, "recipe": rows[-1].recipe})
     return page(
         request, "sources.html", now,
-        text=text, rows=[] if exact and len(exact) == len(found) else rows, exact=exact, used=used, next=following,
+        text=text, rows=[] if exact and len(exact) == len(found) else rows, used=used, next=following,
+        exact=list(zip(exact, contents, strict=True)),
         most=MOST_USES, classes={**FINDINGS, **CROSS_FINDINGS},
     )  # fmt: skip

@@ -17,7 +17,6 @@ from blendex.builds import access, describe, verifying
 from blendex.builds.control import not_found
 from blendex.builds.resolve import Answer
 from blendex.catalog import mirrors, verifications
-from blendex.catalog.models import Verification
 from blendex.errors import BlendexError, Code
 from blendex.units.receipt import read_receipt
 from service import lookup, text
@@ -40,10 +39,6 @@ def _linked(summary: dict[str, Any]) -> dict[str, Any]:
     return summary | {"links": {"self": own, "path": f"{own}/path", "receipt": f"{own}/receipt"}}
 
 
-def _verified(found: dict[str, Verification], key: str) -> dict[str, Any] | None:
-    return verifying.summary(found[key]) if key in found else None
-
-
 @router.get("", summary="List mirrors", responses={200: {"model": schemas.Mirrors}})
 def page(
     house: HouseOf,
@@ -60,7 +55,7 @@ def page(
             start = row.id
         rows = mirrors.page(session, before=start, limit=limit)
         verified = verifications.of(session, [row.key for row in rows])
-        found = [_linked(describe.mirror_summary(house.site, row, _verified(verified, row.key))) for row in rows]
+        found = [_linked(describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))) for row in rows]
     following = f"/v1/mirrors?before={found[-1]['key']}&limit={limit}" if len(found) == limit else None
     return Json({"mirrors": found, "next": following})
 
@@ -127,7 +122,7 @@ def show(house: HouseOf, key: str) -> Response:
     answer = house.resolver.mirror(key)
     with house.site.work.read() as session:
         row = mirrors.get(session, key)
-        verified = _verified(verifications.of(session, [key]), key)
+        verified = verifying.summary(verifications.of(session, [key]).get(key))
         summary = describe.mirror_summary(house.site, row, verified) if row is not None else None
         if summary is not None:
             summary["access"] = access.of_mirror(house.site, key)
