@@ -83,7 +83,8 @@ def explore(
     datasets = tuple(
         Dataset(
             head.position, head.name, head.pointer, head.type, head.file, head.line,
-            tuple(leaves[head.position]), walk.shares.of(head.pointer),
+            tuple(leaves[head.position]), walk.shares.weight(head.pointer),
+            walk.shares.of(head.pointer),
         )
         for head in walk.heads
     )  # fmt: skip

@@ -140,6 +140,7 @@ class Dataset:
     file: str
     line: int
     leaves: tuple[Leaf, ...]
+    weight: float | None = None
     share: float | None = None
 
 

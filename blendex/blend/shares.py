@@ -51,6 +51,7 @@ class Shares:
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
         self._within: dict[Pointer, float | None] = {}
+        self._weights: dict[Pointer, float] = {}
         self._temperature: Any = None
         self._level = 0
 
@@ -75,7 +76,10 @@ class Shares:
             weights = [self._weight(item) for item in siblings]
             temperature = self._of_level(self._level)
             shares = [None for _ in weights] if temperature is None else normalised(weights, temperature)
-            self._within |= zip((item.pointer for item in siblings), shares, strict=True)
+            for item, weight, share in zip(siblings, weights, shares, strict=True):
+                self._within[item.pointer] = share
+                if weight is not None:
+                    self._weights[item.pointer] = weight
 
     def of(self, pointer: Pointer) -> float | None:
         """The share of an entry; None where training would refuse a list on its way."""
@@ -86,6 +90,10 @@ class Shares:
                 return None
             share *= part
         return share
+
+    def weight(self, pointer: Pointer) -> float | None:
+        """The weight that an entry has in its list, when that is a number."""
+        return self._weights.get(pointer)
 
     def _weight(self, item: Sibling) -> float | None:
         if item.node is None or "weight" not in item.node:

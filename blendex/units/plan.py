@@ -328,7 +328,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                 "file": dataset.file,
                 "line": dataset.line,
                 "pointer": list(dataset.pointer),
-                "weight": next((leaf.weight for leaf in dataset.leaves if leaf.pointer == dataset.pointer), None),
+                "weight": dataset.weight,
                 "share": dataset.share,
                 "leaves": described,
             }

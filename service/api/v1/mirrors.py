@@ -55,7 +55,9 @@ def page(
             start = row.id
         rows = mirrors.page(session, before=start, limit=limit)
         verified = verifications.of(session, [row.key for row in rows])
-        found = [_linked(describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))) for row in rows]
+        found = [
+            _linked(describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))) for row in rows
+        ]
     following = f"/v1/mirrors?before={found[-1]['key']}&limit={limit}" if len(found) == limit else None
     return Json({"mirrors": found, "next": following})
 
