@@ -202,11 +202,11 @@ class ClaimLoop:
         with self._lock:
             units = [item.unit for item in self._held.values()]
             asked = set(self._held)
-            tickets = {item.ticket: item.unit for item in self._held.values() if item.ticket is not None}
+            tickets = [(item.ticket, item.unit) for item in self._held.values() if item.ticket is not None]
         hands = [
-            {"unit": tickets[ticket].id, "work": tickets[ticket].work, "source": source}
-            for ticket, source in self.runner.in_hand().items()
-            if ticket in tickets
+            {"unit": unit.id, "work": unit.work, "source": source}
+            for ticket, unit in tickets
+            if (source := self.runner.holding(ticket).get("in_hand")) is not None
         ]
         budget = self._limit()
         taken, used = self._taken(), self.runner.used()

@@ -23,6 +23,7 @@ from typing import IO, Any, Protocol
 from blendex.runtime import activity, frames
 from blendex.runtime.budget import kernel_kills
 from blendex.runtime.child import LIMIT_EXIT, WATCHDOG_EXIT
+from blendex.runtime.notice import Notice
 
 TICK_SECONDS = 0.25
 STDERR_TAIL = 4_000
@@ -90,8 +91,8 @@ class Runner(Protocol):
     def free(self) -> int: ...
     def idle(self) -> int: ...
     def used(self) -> int: ...
-    def in_hand(self) -> dict[int, str]: ...
     def start(self, call: Call) -> int: ...
+    def holding(self, ticket: int) -> dict[str, Any]: ...
     def cancel(self, ticket: int, cause: str = "cancelled") -> None: ...
     def close(self) -> None: ...
 
@@ -101,7 +102,7 @@ class _Work:
     ticket: int
     call: Call
     progress: list[dict[str, Any]] = field(default_factory=list)
-    holding: dict[str, Any] = field(default_factory=dict)
+    notice: Notice | None = None
     kill_cause: str | None = None
     deadline: float = 0.0
     moved: activity.Activity | None = None
@@ -117,14 +118,23 @@ class _Process:
         # One thread, two arenas: a child's memory is what it holds, not what its libraries might.
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment["MALLOC_ARENA_MAX"] = "2"
-        self.popen = subprocess.Popen(
-            [sys.executable, "-m", "blendex.runtime.child", package, str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            env=environment,
-            close_fds=True,
-        )
+        memory = Notice.create()
+        try:
+            self.notice = Notice(memory)
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "blendex.runtime.child", package, str(os.getpid()), str(memory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+                env=environment,
+                close_fds=True,
+                pass_fds=(memory,),
+            )
+        except BaseException:
+            self.log.close()
+            raise
+        finally:
+            os.close(memory)
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
         self.inbox = self.popen.stdin.fileno()
@@ -155,6 +165,7 @@ class _Process:
             self.popen.kill()
             code = self.popen.wait()
         self.log.close()
+        self.notice.close()
         return code
 
 
@@ -202,12 +213,6 @@ class Slots:
             pids = list(self._pids)
         return sum(map(activity.anonymous_bytes, pids))
 
-    def in_hand(self) -> dict[int, str]:
-        """What the functions that run announced last, by ticket; those that announced nothing are left out."""
-        with self._lock:
-            active = list(self._active.values())
-        return {work.ticket: held for work in active if (held := work.holding.get("in_hand")) is not None}
-
     def start(self, call: Call) -> int:
         """Begin a call; its ticket. The outcome comes through ``outcomes``, whatever happens."""
         with self._lock:
@@ -217,6 +222,12 @@ class Slots:
             self._waiting.append(work)
         self._wake()
         return work.ticket
+
+    def holding(self, ticket: int) -> dict[str, Any]:
+        """What the function of a call has announced last; empty before it did, and when the call has ended."""
+        with self._lock:
+            work = self._active.get(ticket)
+            return {} if work is None or work.notice is None else work.notice.read() or {}
 
     def cancel(self, ticket: int, cause: str = "cancelled") -> None:
         """Kill the child that works on ``ticket``; its outcome says ``cause``."""
@@ -289,7 +300,9 @@ class Slots:
                 with self._lock:
                     self._pids.add(process.popen.pid)
                 self._selector.register(process.outbox, selectors.EVENT_READ, process)
-            process.work = work
+            process.notice.clear()
+            with self._lock:
+                process.work, work.notice = work, process.notice
             work.moved_at = time.monotonic()
             work.deadline = work.moved_at + work.call.seconds
             message = {
@@ -329,11 +342,7 @@ class Slots:
         if work is None:
             return
         if "progress" in message:
-            progress = message["progress"]
-            if "in_hand" in progress:
-                work.holding = progress
-            else:
-                work.progress.append(progress)
+            work.progress.append(message["progress"])
             return
         process.work = None
         process.calls += 1
@@ -343,8 +352,10 @@ class Slots:
         outcome.peak = message.get("peak", 0)
         outcome.peaks = message.get("peaks", {})
         if outcome.error is not None:
-            outcome.holding = work.holding
+            outcome.holding = process.notice.read() or {}
             outcome.log = process.tail()
+        with self._lock:
+            work.notice = None
         self._finish(work, outcome)
         if process.calls >= CALLS_PER_CHILD or outcome.cause == "error" or message["rest"] > GROWN_BYTES:
             self._retire(process, processes)
@@ -353,6 +364,9 @@ class Slots:
 
     def _retire(self, process: _Process, processes: set[_Process]) -> int:
         self._forget(process)
+        with self._lock:
+            if process.work is not None:
+                process.work.notice = None
         processes.discard(process)
         if process in self._idle:
             self._idle.remove(process)
@@ -363,8 +377,14 @@ class Slots:
 
     def _died(self, process: _Process, processes: set[_Process]) -> None:
         log = process.tail()
+        told = process.notice.read()
         code = self._retire(process, processes)
         if (work := process.work) is None:
+            return
+        if told is None and process.calls and not work.kill_cause:
+            # It was as good as dead when it was given the call, and never began it: another one does.
+            with self._lock:
+                self._waiting.appendleft(work)
             return
         how = ""
         if work.kill_cause:
@@ -377,7 +397,7 @@ class Slots:
             cause, how = "signal", signal.Signals(-code).name if code < 0 else f"exit code {code}"
             log = log or f"The child ended with {how}."
         self._kernel_kills = self._counted = kernel_kills()
-        self._finish(work, Outcome(work.ticket, cause, how, progress=work.progress, holding=work.holding, log=log))
+        self._finish(work, Outcome(work.ticket, cause, how, progress=work.progress, holding=told or {}, log=log))
 
     def _enforce(self, processes: set[_Process]) -> None:
         now = time.monotonic()

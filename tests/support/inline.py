@@ -27,9 +27,6 @@ class InlineRunner:
     def used(self) -> int:
         return 0
 
-    def in_hand(self) -> dict[int, str]:
-        return {}
-
     def start(self, call: Call) -> int:
         self.calls.append(call)
         ticket = len(self.calls)
@@ -44,6 +41,9 @@ class InlineRunner:
             outcome = Outcome(ticket, "error", error=error.as_dict(), progress=progress)
         self.outcomes.put(outcome)
         return ticket
+
+    def holding(self, ticket: int) -> dict[str, Any]:
+        return {}
 
     def cancel(self, ticket: int, cause: str = "cancelled") -> None:
         """Nothing runs between calls."""
