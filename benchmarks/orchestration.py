@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.scale import blend, make
@@ -54,6 +56,24 @@ def cluster(folder: Path, workers: int, slots: int) -> Iterator[tuple[Cluster, s
                 yield made, redis.url
     finally:
         redis.close()
+
+
+def who(process: psutil.Process) -> str:
+    """What a process of the cluster is, in a word."""
+    words = process.cmdline()
+    marks = {"children": "blendex.runtime.child", "workers": "worker", "api": "serve", "redis": "redis"}
+    return next((word for word, mark in marks.items() if any(mark in part for part in words)), "other")
+
+
+def spent() -> dict[str, float]:
+    """Seconds of processor time so far, of everything below this process, by what it is."""
+    seconds: dict[str, float] = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            name = who(process)
+            seconds[name] = seconds.get(name, 0.0) + times.user + times.system
+    return seconds
 
 
 def run_calls(runner: Slots, calls: list[Call]) -> list[Outcome]:
@@ -135,6 +155,7 @@ def bare(folder: Path, text: str, number: int) -> dict[str, float]:
 
 def served(made: Cluster, text: str, folder: Path) -> dict[str, float]:
     """Post and wait; seconds by stage, from the catalog's own clock."""
+    before = spent()
     began = time.perf_counter()
     build = made.post(text, folder, packs="none")["id"]
     while (shown := made.show(build))["state"] in RUNNING:
@@ -143,6 +164,8 @@ def served(made: Cluster, text: str, folder: Path) -> dict[str, float]:
     assert shown["state"] == "ready", shown
     assert shown["opened"] == shown["sources"], shown
     stages = shown["stages"]
+    for name, seconds in sorted(spent().items()):
+        print(f"        {name}: {seconds - before.get(name, 0.0):.2f} s of processor time")
     return {
         "queued": stages["planning"] - stages["queued"],
         "plan": stages["indexing"] - stages["planning"],

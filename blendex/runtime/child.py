@@ -22,6 +22,7 @@ from typing import Any
 
 from blendex.errors import BlendexError, passing
 from blendex.runtime import frames
+from blendex.runtime.notice import Notice
 
 # How a child says why it ended itself: its pages passed the limit, or an allocation was refused.
 WATCHDOG_EXIT, LIMIT_EXIT = 77, 78
@@ -48,10 +49,11 @@ def anonymous_bytes() -> int:
 
 
 class _Child:
-    def __init__(self, package: str, inbox: int, outbox: int) -> None:
+    def __init__(self, package: str, inbox: int, outbox: int, notice: Notice) -> None:
         self.package = package
         self.inbox = inbox
         self.outbox = outbox
+        self.notice = notice
         self.limit = 0
         self.peak = 0
         self.sort = ""
@@ -86,12 +88,17 @@ class _Child:
         return used
 
     def report(self, data: dict[str, Any]) -> None:
-        """Pass on what the function reports; ``sort`` in it says under which word its memory is noted from now on."""
+        """Pass on what the function reports. What it has ``in_hand`` is laid where the parent looks if it has to;
+        ``sort`` in that says under which word its memory is noted from now on.
+        """
         if (sort := data.get("sort")) is not None and sort != self.sort:
             if self.sort:
                 self.measure()
             self.sort = sort
-        self.send({"progress": data})
+        if "in_hand" in data:
+            self.notice.write(data)
+        else:
+            self.send({"progress": data})
 
     def limit_memory(self, limit: int) -> None:
         """Let this process have ``limit`` bytes of anonymous memory, all in all."""
@@ -108,6 +115,7 @@ class _Child:
 
     def call(self, message: dict[str, Any]) -> None:
         """Run one function and tell what came of it."""
+        self.notice.write({})  # begun
         module, _, name = message["function"].partition(":")
         if not module.startswith(self.package + ".") or name != "run":
             raise ValueError(f"{message['function']} is not a function of {self.package}")
@@ -142,7 +150,7 @@ class _Child:
 
 def main() -> None:
     """Serve calls from standard input until it closes."""
-    package, parent = sys.argv[1], int(sys.argv[2])
+    package, parent, notice = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the signal was armed
         os._exit(0)
@@ -152,7 +160,8 @@ def main() -> None:
     outbox = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is log, not protocol
     threading.stack_size(STACK_BYTES)
-    child = _Child(package, 0, outbox)
+    child = _Child(package, 0, outbox, Notice(notice))
+    os.close(notice)
     threading.Thread(target=child.watch, daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         while (message := frames.read(child.inbox)) is not None:

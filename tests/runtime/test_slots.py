@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from blendex.runtime import budget, frames
+from blendex.runtime.notice import Notice
 from blendex.runtime.slots import Call, Slots
 
 # The kernel counts what it kills for the whole host where cgroups are of version 1: one test after another.
@@ -151,7 +152,10 @@ def test_a_child_at_rest_is_small(slots: Slots, tmp_path: Path) -> None:
         (child,) = [item for item in {*psutil.Process().children()} - others if "blendex.units" in item.cmdline()]
         print(child.memory_full_info())
         assert child.memory_full_info().uss < 30 * 2**20
-        assert {int(name) for name in os.listdir(f"/proc/{child.pid}/fd")} <= {0, 1, 2, 3}
+        kept = [os.readlink(f"/proc/{child.pid}/fd/{name}") for name in os.listdir(f"/proc/{child.pid}/fd")]
+        # Its pipes, its log, which is 1 and 2, and its notice.
+        words = ["log" if name.endswith("(deleted)") and "memfd" not in name else name.split(":")[0] for name in kept]
+        assert sorted(words) == ["/memfd", "log", "log", "pipe", "pipe"]
         assert made.used() < 30 * 2**20
         assert made.idle() == 1
     finally:
@@ -159,28 +163,31 @@ def test_a_child_at_rest_is_small(slots: Slots, tmp_path: Path) -> None:
 
 
 def test_the_end_of_its_pipe_ends_a_child_in_mid_call() -> None:
-    parent = os.getpid()
+    memory = Notice.create()
+    notice = Notice(memory)
     child = subprocess.Popen(
-        [sys.executable, "-m", "blendex.runtime.child", "tests.runtime.functions", str(parent)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "blendex.runtime.child", "tests.runtime.functions", str(os.getpid()), str(memory)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(memory,),
     )  # fmt: skip
+    os.close(memory)
     assert child.stdin is not None
     assert child.stdout is not None
     message = {"function": "tests.runtime.functions.sleeps:run", "arguments": {"seconds_asleep": 60}}
     child.stdin.write(frames.encode(message))
     child.stdin.flush()
-    while "progress" not in (frames.read(child.stdout.fileno()) or {}):
-        pass
+    while not notice.read():
+        time.sleep(0.01)
     child.stdin.close()
     assert child.wait(timeout=20) == 0
     child.stdout.close()
+    notice.close()
 
 
 def test_a_killed_child_costs_its_own_call_only(slots: Slots) -> None:
     asleep = slots.start(call("sleeps", seconds_asleep=30))
     slots.start(call("echo"))
     assert slots.outcomes.get(timeout=30).cause == "done"
-    while not slots._active[asleep].holding:
+    while not slots.holding(asleep):
         time.sleep(0.01)
     for process in children():
         process.send_signal(signal.SIGKILL)
@@ -189,6 +196,22 @@ def test_a_killed_child_costs_its_own_call_only(slots: Slots) -> None:
     assert "SIGKILL" in outcome.log
     slots.start(call("echo"))
     assert slots.outcomes.get(timeout=30).cause == "done"
+
+
+def test_a_child_that_dies_as_it_is_given_a_call_is_not_the_calls_death(slots: Slots) -> None:
+    """A kill takes a while: the process is there when it is asked, and gone before it reads."""
+    slots.start(call("echo"))
+    assert slots.outcomes.get(timeout=30).cause == "done"
+    (child,) = children()
+    child.send_signal(signal.SIGSTOP)  # so that it cannot read the call
+    slots.start(call("echo", value="again"))
+    while slots._idle:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    outcome = slots.outcomes.get(timeout=30)
+    assert outcome.cause == "done"
+    assert outcome.result is not None
+    assert outcome.result["value"] == "again"
 
 
 def test_a_deadline_ends_a_call(slots: Slots) -> None:
