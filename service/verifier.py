@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from blendex.builds import verifying
@@ -45,7 +46,8 @@ class Verifier:
             if begun:
                 with self._lock:
                     self._pool = self._pool or ThreadPoolExecutor(1, "blendex-verify")
-                    self._pool.submit(self._run, key, with_sources)
+                    future = self._pool.submit(self._run, key, with_sources)
+                future.add_done_callback(partial(self._over, key))
         finally:
             if not begun:
                 self._places.release()
@@ -54,19 +56,26 @@ class Verifier:
     def close(self) -> None:
         """End the child; what it has not finished can be asked for again."""
         with self._lock:
-            pool, runner = self._pool, self._runner
+            pool = self._pool
+        if pool is None:
+            return
+        pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            runner = self._runner
         if runner is not None:
             runner.close()
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
+        pool.shutdown()
 
     def _run(self, key: str, with_sources: bool) -> None:
         try:
             verifying.run(self._site, key, self._verify, with_sources=with_sources)
         except Exception:
             logger.exception("verifying_failed", mirror=key)  # in a thread nobody else would hear of it
-        finally:
-            self._places.release()
+
+    def _over(self, key: str, future: Future[None]) -> None:
+        self._places.release()
+        if future.cancelled():
+            verifying.drop(self._site, key)
 
     def _verify(self, arguments: dict[str, Any]) -> dict[str, Any]:
         with self._lock:

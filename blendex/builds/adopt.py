@@ -50,7 +50,8 @@ def _adopt_bundle(work: UnitOfWork, root: Root, name: str) -> bool:
     except BlendexError:
         return False  # it stays where it is; its sources are read again when somebody needs them
     with work.write() as session:
-        sources.record(session, sources.add_object(session, name, os.stat(path).st_size), entries)
+        seen = os.stat(path)
+        sources.record(session, sources.add_object(session, name, seen.st_size), entries, at=seen.st_mtime)
     return True
 
 

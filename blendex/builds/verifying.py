@@ -9,7 +9,7 @@ from blendex.builds.control import not_found
 from blendex.builds.site import Site
 from blendex.catalog import mirrors, verifications
 from blendex.catalog.models import Verification
-from blendex.errors import BlendexError
+from blendex.errors import BlendexError, Code
 
 # One that has not ended after so long is taken for lost with its process. 400,000 sidecars are read in minutes.
 SECONDS = 3600.0
@@ -52,6 +52,13 @@ def run(site: Site, key: str, verify: Verify, *, with_sources: bool) -> dict[str
     found = of(site, key)
     assert found is not None
     return found
+
+
+def drop(site: Site, key: str) -> None:
+    """One that was begun with is not made: the process ends."""
+    error = BlendexError(Code.CANCELLED, "the service ended before it was made.", next_step="Ask for it again.")
+    with site.work.write() as session:
+        verifications.end(session, key, "failed", result={}, error=error.as_dict())
 
 
 def of(site: Site, key: str) -> dict[str, Any] | None:

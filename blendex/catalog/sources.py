@@ -139,8 +139,11 @@ def add_object(session: Session, name: str, size: int) -> int:
     return int(row.scalar_one())
 
 
-def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) -> None:
-    """Take over the directory of a bundle: contents that are new, and what each source's token stands for."""
+def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], at: float | None = None) -> None:
+    """Take over the directory of a bundle: contents that are new, and what each source's token stands for.
+
+    ``at``: when that was read, in seconds since the epoch; None: just now.
+    """
     contents: dict[tuple[str, str, str], int] = {}
     # In the order of their keys, all contents before all sources: two transactions that record the same rows wait
     # for each other, and never in a circle.
@@ -161,7 +164,7 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
             )
         )
         contents |= {(row.hash.hex(), row.recipe, row.strength): row.id for row in rows}
-    now = session.execute(select(dialect.now(session))).scalar_one()
+    now = session.execute(select(dialect.now(session))).scalar_one() if at is None else at
     rows_of_sources = [
         {
             "address": entry["address"],

@@ -239,8 +239,12 @@ def build_detail(build: dict[str, Any], as_json: bool) -> None:
         return
     for key in ("id", "state", "file", "sources", "done", "reused", "opened", "path", "blend"):
         _write(f"{key:<8} {build[key]}")
+    if build["labels"]:
+        _write(f"labels   {' '.join(f'{key}={value}' for key, value in build['labels'].items())}")
     for dataset in build["datasets"]:
-        _write(f"dataset  {dataset['name']} ({dataset['type']}): {dataset['sources']} sources")
+        hours = "" if dataset["hours"] is None else f", {dataset['hours']:g} h"
+        share = "" if dataset["share"] is None else f", {100 * dataset['share']:.3g} % of what is drawn"
+        _write(f"dataset  {dataset['name']} ({dataset['type']}): {dataset['sources']} sources{hours}{share}")
     for item in build["excluded"]:
         _write(f"excluded {item['pointer']} by {item['by']}: {item['why']}")
     for problem in build["problems"]:
