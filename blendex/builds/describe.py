@@ -16,8 +16,8 @@ from blendex.catalog.models import RUNNING, Build, BuildDataset, Mirror, Name
 # Problems shown with a build; all of them are at its own address.
 SHOWN_PROBLEMS = 20
 SHOWN_STRAGGLERS = 5
-# Of a dataset that is a group
-SHOWN_ENTRIES = 50
+# Of datasets that are groups: of one, and of all
+SHOWN_ENTRIES, MOST_ENTRIES = 50, 1_000
 
 
 def build_summary(
@@ -100,7 +100,11 @@ def datasets(rows: list[BuildDataset], plan: dict[str, Any]) -> list[dict[str, A
 
     ``share``: how much of what training draws comes from it, by the weights of its list and of those around it.
     """
-    planned = {item["name"]: item["leaves"] for item in plan.get("datasets", ())}
+    entries: dict[str, list[dict[str, Any]]] = {}
+    left = MOST_ENTRIES
+    for item in plan.get("datasets", ()):
+        entries[item["name"]] = _entries(item["leaves"][:left])
+        left -= len(entries[item["name"]])
     return [
         {
             "name": item.name,
@@ -112,7 +116,7 @@ def datasets(rows: list[BuildDataset], plan: dict[str, Any]) -> list[dict[str, A
             "bytes": item.bytes,
             "hours": None if item.seconds is None else round(item.seconds / 3600, 4),
             "access": item.access,
-            "entries": _entries(planned.get(item.name, [])),
+            "entries": entries.get(item.name, []),
         }
         for item in rows
     ]

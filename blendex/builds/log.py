@@ -64,7 +64,7 @@ def says(line: dict[str, Any]) -> str:
     if event == "joined":
         return f"the same was asked for by {about.get('who', 'somebody')}"
     if event == "planning":
-        return f"planned again, for the {about['again']}. time: sources changed" if about.get("again") else "planning"
+        return f"planned again ({about['again']}): sources changed" if about.get("again") else "planning"
     if event == "indexing":
         return f"planned: {_count(about.get('sources', 0))}, {about.get('reused', 0):,} known already"
     if event == "ready":
