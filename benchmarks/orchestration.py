@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.scale import blend, make
 from blendex.catalog.models import RUNNING
 from blendex.runtime.slots import Call, Outcome, Slots
+from blendex.settings import Settings
 from tests.cluster.cluster import Cluster, running
 from tests.support import services
 from workers.app import CLASSES, create_celery, queue_length
@@ -39,7 +40,7 @@ from workers.app import CLASSES, create_celery, queue_length
 MOST_MORE = 0.25
 MOST_TIMES = 3.0
 SLOTS = 2
-UNIT_SOURCES = 512
+UNIT_SOURCES = Settings.model_fields["unit_sources"].default
 
 
 @contextlib.contextmanager

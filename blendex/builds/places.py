@@ -36,7 +36,7 @@ class Places:
 
     def recipe(self, kind: str, path: str) -> str:
         """The recipe of a source."""
-        spec = self._derived.get((kind, path))
+        spec = self._derived.get((kind, path)) if self._derived else None
         return recipe(kind, self.compat, spec["derivation"] if spec is not None else "")
 
     def of(self, kind: str, path: str) -> tuple[str, str]:

@@ -168,7 +168,8 @@ def insert(session: Session, model: type[DeclarativeBase]) -> Any:
 def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElement[bool]:
     """``column`` is one of many values: one parameter, however many they are, which is planned and parsed once.
 
-    An array on PostgreSQL. On SQLite a JSON array of texts or numbers, where five hundred parameters of their own
+    An array on PostgreSQL, as text, since the driver would write one item by item in Python. On SQLite a JSON array of
+    texts or numbers, where five hundred parameters of their own
     cost as much as looking them up; bytes have no JSON and stay parameters.
     """
     if session.get_bind().dialect.name == "sqlite":
@@ -177,7 +178,12 @@ def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElemen
         listed = func.json_each(orjson.dumps(list(values)).decode()).table_valued("value", name="listed")
         return cast("ColumnElement[bool]", column.in_(select(listed.c.value)))
     kind = String() if isinstance(column.type, String) else column.type  # its length is of no use here
-    return cast("ColumnElement[bool]", column == any_(literal(list(values), postgresql.ARRAY(kind))))
+    array: ColumnElement[Any] = literal(list(values), postgresql.ARRAY(kind))
+    if not isinstance(column.type, LargeBinary):
+        text_form = orjson.dumps(list(values))
+        if b"\\" not in text_form:  # JSON and arrays differ in what follows a backslash, and in their brackets
+            array = literal("{" + text_form[1:-1].decode() + "}", String()).cast(postgresql.ARRAY(kind))
+    return cast("ColumnElement[bool]", column == any_(array))
 
 
 def begins(session: Session, column: Any, text: str) -> ColumnElement[bool]:
@@ -305,7 +311,7 @@ def _copy(session: Session, target: Table, names: Sequence[str], rows: Iterable[
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {name} ON COMMIT DELETE ROWS AS "  # noqa: S608
             f"SELECT {columns} FROM {target.name} LIMIT 0"
         )
-        cursor.execute(f"TRUNCATE {name}")
+        cursor.execute(f"DELETE FROM {name}")  # noqa: S608 -- of an earlier use in this transaction; mostly none
         with cursor.copy(f"COPY {name} ({columns}) FROM STDIN") as copy:
             for row in rows:
                 if json:

@@ -15,6 +15,8 @@ from blendex.catalog.models import Pending, Subscription, Unit
 
 PRIORITY = {"publish": 2, "plan": 1, "pack": 1, "index": 0}
 BATCH = 500
+# Addresses of one look-up.
+AT_ONCE = 4_096
 
 
 def pack(payload: Any) -> bytes:
@@ -104,8 +106,8 @@ def under_way(session: Session, keys: Sequence[tuple[str, str]]) -> dict[tuple[s
     for address, recipe in keys:
         by_recipe.setdefault(recipe, []).append(address)
     for recipe, addresses in by_recipe.items():
-        for start in range(0, len(addresses), BATCH):
-            part = addresses[start : start + BATCH]
+        for start in range(0, len(addresses), AT_ONCE):
+            part = addresses[start : start + AT_ONCE]
             rows = session.execute(
                 select(Pending.address, Pending.unit).where(
                     Pending.recipe == recipe, dialect.one_of(session, Pending.address, part)

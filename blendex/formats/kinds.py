@@ -84,6 +84,7 @@ def _kind(name: str, compat: str) -> Kind:
 
 
 @lru_cache(maxsize=4096)
+@lru_cache(maxsize=1_024)  # asked for every source, and few in number
 def recipe(kind: str, compat: str, derivation: str = "") -> str:
     """Everything besides the bytes that decides a sidecar, such as ``jsonl/1`` or ``jsonl/1+upstream``.
 

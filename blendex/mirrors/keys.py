@@ -13,8 +13,18 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 
 _LENGTH = struct.Struct("<Q")
+
+
+def _field(text: str) -> bytes:
+    data = text.encode("utf-8", "surrogateescape")
+    return _LENGTH.pack(len(data)) + data
+
+
+# Kinds, recipes and strengths are few, and come with every source.
+_word = lru_cache(maxsize=1_024)(_field)
 
 
 class _Digest:
@@ -23,11 +33,10 @@ class _Digest:
         self.add(domain)
 
     def add(self, *fields: str) -> None:
-        parts: list[bytes] = []
-        for field in fields:
-            data = field.encode("utf-8", "surrogateescape")
-            parts += (_LENGTH.pack(len(data)), data)
-        self._hash.update(b"".join(parts))
+        self.update(b"".join(map(_field, fields)))
+
+    def update(self, data: bytes) -> None:
+        self._hash.update(data)
 
     def hex(self) -> str:
         return self._hash.hexdigest()
@@ -50,8 +59,9 @@ class KeyMaker:
         if self._last is not None and (kind, path) <= self._last:
             raise ValueError("sources must be sorted and unique")
         self._last = (kind, path)
-        self._set.add(kind, path)
-        self._content.add(kind, path, recipe, strength, content_hash)
+        place = _word(kind) + _field(path)
+        self._set.update(place)
+        self._content.update(place + _word(recipe) + _word(strength) + _field(content_hash))
 
     @property
     def source_set(self) -> str:
