@@ -85,6 +85,7 @@ def _submission(
     packs: str,
     sidecars: str,
     name: str | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Submission:
     path = os.path.abspath(blend)
     return Submission(
@@ -97,6 +98,7 @@ def _submission(
         name=name,
         packs=packs,
         sidecars=sidecars,
+        labels=labels or {},
     )
 
 
@@ -154,6 +156,7 @@ def build(
     packs: str = "auto",
     sidecars: str = "unpacked",
     name: str | None = None,
+    labels: Mapping[str, str] | None = None,
     root: str | os.PathLike[str] | None = None,
 ) -> Built:
     """Build the mirror of a blend here, or find it.
@@ -164,6 +167,7 @@ def build(
             ``sidecars`` and ``root``.
         on_bad: ``"exclude"`` leaves out entries with bad sources instead of failing.
         name: a name that shall point at the build.
+        labels: to find the build by; they change nothing about it.
 
     Raises:
         BuildFailed: with all problems.
@@ -172,7 +176,7 @@ def build(
     site = _site(root)
     try:
         result = run_build(
-            site, _submission(blend, base, variables, env, view, allow, compat, on_bad, packs, sidecars, name)
+            site, _submission(blend, base, variables, env, view, allow, compat, on_bad, packs, sidecars, name, labels)
         )
     finally:
         site.work.engine.dispose()

@@ -12,7 +12,7 @@ from blendex.builds.site import Site
 from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
-from service.api.v1 import admin, builds, lint, mirrors, names, usage, workers
+from service.api.v1 import admin, builds, lint, mirrors, names, sources, usage, workers
 from service.callers import Gate, guard
 from service.dashboard import site as site_pages
 from service.edge import Edge
@@ -21,6 +21,7 @@ from service.limits import BodyLimit
 from service.lints import Lints
 from service.previews import Previews
 from service.rates import RateLimit
+from service.verifier import Verifier
 from service.watch import MOST_WAITERS, Watch
 
 
@@ -43,14 +44,15 @@ def create_app(
     """
     resolver = Resolver(site)
     lints = Lints(site, verdicts=resolver.verdicts)
-    watch = Watch(site, most_waiters)
-    house = House(site, Previews(site, previews), wake, alive, resolver, watch, lints)
+    watch, verifier = Watch(site, most_waiters), Verifier(site)
+    house = House(site, Previews(site, previews), wake, alive, resolver, watch, lints, verifier)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await watch.close()
         lints.close()
+        verifier.close()
 
     app = FastAPI(
         title="Blendex",
@@ -65,7 +67,7 @@ def create_app(
     app.state.house = house
     app.state.gate = Gate(site)
     problems.install(app)
-    routers = (builds, mirrors, names, lint, usage, workers, admin, health, telemetry)
+    routers = (builds, mirrors, names, sources, lint, usage, workers, admin, health, telemetry)
     for router in (module.router for module in routers):
         app.include_router(router)
     docs.install(app)

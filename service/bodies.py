@@ -95,6 +95,7 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         sidecars=options.sidecars,
         priority=options.priority,
         notify=options.notify,
+        labels=options.labels,
     )
 
 

@@ -14,6 +14,7 @@ from blendex.builds.site import Site
 from service.callers import Guarded
 from service.lints import Lints
 from service.previews import Previews
+from service.verifier import Verifier
 from service.watch import Watch
 
 
@@ -28,6 +29,7 @@ class House:
     resolver: Resolver
     watch: Watch | Guarded
     lints: Lints
+    verifier: Verifier
 
 
 def get_house(request: Request) -> House:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 import re
 import typing
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query
 from starlette.requests import Request
 
 from blendex.blend.world import World
+from blendex.builds import labels
 from blendex.errors import BlendexError, Code
 
 _VIEW = re.compile(
@@ -79,6 +80,7 @@ class Options:
     sidecars: str
     priority: str = "bulk"
     notify: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def _bad(message: str, next_step: str) -> BlendexError:
@@ -162,6 +164,9 @@ def submission_options(
         list[str],
         Query(description="A receiver of the settings that is told what becomes of it. Repeatable."),
     ] = [],  # noqa: B006
+    label: Annotated[
+        list[str], Query(description="`KEY=VALUE`: to find the build by; changes nothing about it. Repeatable.")
+    ] = [],  # noqa: B006
 ) -> Options:
     """The options of a submission.
 
@@ -169,4 +174,6 @@ def submission_options(
         BlendexError: bad_request.
     """
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
-    return Options(world, main, allowed, compat, on_bad, name, packs, sidecars, priority, tuple(notify))
+    return Options(
+        world, main, allowed, compat, on_bad, name, packs, sidecars, priority, tuple(notify), labels.parse(label)
+    )

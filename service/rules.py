@@ -20,12 +20,14 @@ _API = {
         GET /v1/builds/{build}/blend.diff
         GET /v1/builds/{build}/events
         GET /v1/builds/{build}/findings
+        GET /v1/builds/{build}/log
         GET /v1/builds/{build}/problems
         GET /v1/mirrors
         GET /v1/mirrors/{key}
         GET /v1/mirrors/{key}/holds
         GET /v1/mirrors/{key}/receipt
         POST /v1/mirrors/resolve
+        GET /v1/sources
         GET /v1/names
         GET /v1/names/{name}
         POST /v1/lint
@@ -39,6 +41,7 @@ _API = {
         POST /v1/builds/{build}/packs
         POST /v1/builds/{build}/retry
         POST /v1/mirrors/{key}/holds
+        POST /v1/mirrors/{key}/verify
         DELETE /v1/mirrors/{key}/holds/{kind}/{holder:path}
         PUT /v1/names/{name}
     """,

@@ -19,7 +19,7 @@ def test_plan_build_and_resolve(tmp_path: Path) -> None:
     before = blendex.plan(blend, **options)  # type: ignore[arg-type]
     assert (before.sources, before.reused, before.path, before.problems) == (17, 0, None, [])
     assert before.inodes > 17
-    built = blendex.build(blend, name="mine", **options)  # type: ignore[arg-type]
+    built = blendex.build(blend, name="mine", labels={"run": "7"}, **options)  # type: ignore[arg-type]
     assert built.sources == 17
     assert built.blend.exists()
     for what in ("mine", built.build, built.key):

@@ -83,7 +83,8 @@ def explore(
     datasets = tuple(
         Dataset(
             head.position, head.name, head.pointer, head.type, head.file, head.line,
-            tuple(leaves[head.position]),
+            tuple(leaves[head.position]), walk.shares.weight(head.pointer),
+            walk.shares.of(head.pointer),
         )
         for head in walk.heads
     )  # fmt: skip
@@ -98,4 +99,5 @@ def _leaf(walk: Walk, entry: Entry, found: Found) -> Leaf:
     return Leaf(
         entry.pointer, entry.type, entry.file, entry.line, weight, found.sources, needs_index,
         found.manifests, found.tars, found.cuts, tuple(found.derived), packing=packing(walk, entry, found.by_key),
+        share=walk.shares.of(entry.pointer),
     )  # fmt: skip

@@ -104,6 +104,7 @@ class Leaf:
         file: the YAML that declares it.
         line: 1-based line in ``file``.
         weight: its own weight, when it is a number.
+        share: of all that training draws from its list and those around it; None where training refuses a list.
         sources: what gets an index, in upstream's order, each once.
         needs_index: False for types whose readers use no index.
         manifests: those of the sources that hold rows about audio, each time they are named.
@@ -125,6 +126,7 @@ class Leaf:
     cuts: tuple[Source, ...] = ()
     derived: tuple[Derivation, ...] = ()
     packing: Packing = field(default_factory=Packing)
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ class Dataset:
     file: str
     line: int
     leaves: tuple[Leaf, ...]
+    weight: float | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True)

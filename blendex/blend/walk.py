@@ -26,6 +26,7 @@ from blendex.blend.interpolate import Document, Place, Resolver, interpolated
 from blendex.blend.load import Limits, MapNode, Node, Reader, SeqNode
 from blendex.blend.model import Pointer, Problem
 from blendex.blend.nested import Files
+from blendex.blend.shares import Shares, Sibling
 from blendex.blend.types import (
     DATA_KEYS,
     TYPES,
@@ -91,6 +92,7 @@ class Walk:
         self._met = 0
         self._inherited: dict[Pointer, dict[Any, Spot]] = {}
         self.resolver = Resolver(world, self.posted)
+        self.shares = Shares(self.resolver)
         self._extent = Extent(self.resolver, self.files, limits)
 
     def run(self) -> Walk:
@@ -162,7 +164,8 @@ class Walk:
         classic = [key for key in _CLASSIC if data and node.get(key) is not None]
         if node.get("input_cfg") is not None:
             self.ignored(classic, "input_cfg is set beside it", spot, node)
-            self._children(node, spot, None)
+            with self.shares.section(node, spot.place):
+                self._children(node, spot, None)
         elif classic:
             self._classic(node, classic, spot)
         for key, value in node.items():
@@ -325,22 +328,26 @@ class Walk:
         """``dataset`` is None in an outermost list: each of its entries is a dataset then."""
         weighted = [isinstance(item, MapNode) and "weight" in item for item in items]
         mixed = any(weighted) and not all(weighted)
-        for index, raw in enumerate(items):
-            at, item, line = spot.child(index), raw, items.lines[index]
-            try:
-                resolved = self.resolver.resolve(raw, spot.place, index)
-            except BlendexError as error:
-                self._failed(error, raw, at, dataset, line)
-                continue
-            if resolved.place is not None and resolved.place != at.place:
-                self.grafts[at.pointer] = resolved.place
-                at, item = Spot(at.pointer, resolved.place), resolved.value
-            if not isinstance(item, MapNode):
-                self._failed(no_mapping(item), raw, at, dataset, line)
-                continue
-            if mixed and not weighted[index] and item is raw:
-                self._weightless(at, item)
-            self._entry(item, at, dataset)
+        siblings: list[Sibling] = []
+        with self.shares.within(siblings):
+            for index, raw in enumerate(items):
+                at, item, line = spot.child(index), raw, items.lines[index]
+                try:
+                    resolved = self.resolver.resolve(raw, spot.place, index)
+                except BlendexError as error:
+                    siblings.append(Sibling(at.pointer, None, at.place))
+                    self._failed(error, raw, at, dataset, line)
+                    continue
+                if resolved.place is not None and resolved.place != at.place:
+                    self.grafts[at.pointer] = resolved.place
+                    at, item = Spot(at.pointer, resolved.place), resolved.value
+                siblings.append(Sibling(at.pointer, item if isinstance(item, MapNode) else None, at.place))
+                if not isinstance(item, MapNode):
+                    self._failed(no_mapping(item), raw, at, dataset, line)
+                    continue
+                if mixed and not weighted[index] and item is raw:
+                    self._weightless(at, item)
+                self._entry(item, at, dataset)
 
     def _weightless(self, spot: Spot, node: MapNode) -> None:
         self.warn(

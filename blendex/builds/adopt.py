@@ -63,7 +63,8 @@ def _adopt_bundle(work: UnitOfWork, root: Root, name: str) -> bool:
     except BlendexError:
         return False  # it stays where it is; its sources are read again when somebody needs them
     with work.write() as session:
-        sources.record(session, sources.add_object(session, name, os.stat(path).st_size), entries)
+        seen = os.stat(path)
+        sources.record(session, sources.add_object(session, name, seen.st_size), entries, at=seen.st_mtime)
     return True
 
 
@@ -80,7 +81,7 @@ def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
                 identity=data["identity"], state="ready", file=data["file"],
                 options=data["options"], names=data["names"], created_at=data["created_at"],
                 updated_at=data["created_at"], stages={"queued": data["created_at"]}, excluded=data["excluded"],
-                packs=data.get("packs"),
+                packs=data.get("packs"), labels=data.get("labels", {}),
                 sources=data["sources"], reused=data["sources"], mirror=data["key"], checked_at=data["checked_at"],
             )
         )  # fmt: skip

@@ -14,7 +14,7 @@ from blendex.builds.planning import OF_WORK
 from blendex.builds.site import Site
 from blendex.builds.submission import check_packing, packing_options
 from blendex.builds.submit import begin, identity, load_submission, queue_plan
-from blendex.catalog import audit, blobs, builds, sources, states, units
+from blendex.catalog import audit, blobs, builds, events, sources, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, recipe
@@ -79,6 +79,8 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source:
                 identity=identity(row.owner, gathered, row.file, wanted, row.team),
             ):
                 raise _wrong_state(row, wish)
+            who, why = options.get("accepted_by"), options.get("accepted_why")
+            events.note(session, build, wish, source=source, who=who, why=None if why is None else why[:400])
             audit.note(session, site.who, "build.accept" if wish == "accepted" else "build.retry", build)
             queue_plan(session, build)
             builds.wake(session, "plan")
@@ -176,7 +178,7 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
         options = row.options | packing_options(packs, sidecars)
-        new, made = begin(session, row.owner, gathered, row.file, options, row.priority, row.team)
+        new, made = begin(session, row.owner, gathered, row.file, options, row.priority, row.team, row.labels)
         if made:
             quotas.check(site, session, new)
         audit.note(session, site.who, "build.pack", build)

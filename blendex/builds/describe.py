@@ -12,11 +12,13 @@ from blendex.builds.pace import Pace, pace
 from blendex.builds.site import Site
 from blendex.builds.visibility import reader
 from blendex.catalog import blobs, builds, deaths, mirrors, notices, pauses, states, trace, units, workers
-from blendex.catalog.models import RUNNING, Build, Mirror, Name
+from blendex.catalog.models import RUNNING, Build, BuildDataset, Mirror, Name
 
 # Problems shown with a build; all of them are at its own address.
 SHOWN_PROBLEMS = 20
 SHOWN_STRAGGLERS = 5
+# Of datasets that are groups: of one, and of all
+SHOWN_ENTRIES, MOST_ENTRIES = 50, 1_000
 
 
 def build_summary(
@@ -36,6 +38,7 @@ def build_summary(
         "file": build.file,
         "owner": build.owner,
         "names": build.names,
+        "labels": build.labels,
         "options": build.options,
         "created_at": build.created_at,
         "updated_at": build.updated_at,
@@ -81,17 +84,7 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
     problems = blobs.get_json(session, build.problems) if build.problems else []
     plan: dict[str, Any] = blobs.get_json(session, build.plan) if build.plan else {"warnings": [], "entries": 0}
     return build_summary(site, session, build) | {
-        "datasets": [
-            {
-                "name": item.name,
-                "type": item.type,
-                "sources": item.sources,
-                "weight": item.weight,
-                "records": item.records,
-                "bytes": item.bytes,
-            }
-            for item in builds.datasets(session, build.id)
-        ],
+        "datasets": datasets(builds.datasets(session, build.id), plan),
         "entries": plan["entries"],
         "problem_count": len(problems),
         "problems": problems[:SHOWN_PROBLEMS],
@@ -102,6 +95,40 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
         "access": access.report(site, build.id) if build.state == "ready" else None,
     }
+
+
+def datasets(rows: list[BuildDataset], plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Datasets of a build; those that are groups with their first entries.
+
+    ``share``: how much of what training draws comes from it, by the weights of its list and of those around it.
+    """
+    entries: dict[str, list[dict[str, Any]]] = {}
+    left = MOST_ENTRIES
+    for item in plan.get("datasets", ()):
+        entries[item["name"]] = _entries(item["leaves"][:left])
+        left -= len(entries[item["name"]])
+    return [
+        {
+            "name": item.name,
+            "type": item.type,
+            "sources": item.sources,
+            "weight": item.weight,
+            "share": item.share,
+            "records": item.records,
+            "bytes": item.bytes,
+            "hours": None if item.seconds is None else round(item.seconds / 3600, 4),
+            "access": item.access,
+            "entries": entries.get(item.name, []),
+        }
+        for item in rows
+    ]
+
+
+def _entries(leaves: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if len(leaves) < 2:
+        return []
+    names = ("pointer", "type", "file", "line", "weight", "share")
+    return [{name: leaf.get(name) for name in names} for leaf in leaves[:SHOWN_ENTRIES]]
 
 
 def stragglers(site: Site, session: Session, build: Build) -> list[dict[str, Any]]:
@@ -145,8 +172,8 @@ def all_problems(session: Session, build: Build) -> list[dict[str, Any]]:
     return value
 
 
-def mirror_summary(site: Site, mirror: Mirror) -> dict[str, Any]:
-    """A mirror in a list."""
+def mirror_summary(site: Site, mirror: Mirror, verified: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A mirror in a list, with what came of verifying it."""
     return {
         "key": mirror.key,
         "state": mirror.state,
@@ -159,6 +186,7 @@ def mirror_summary(site: Site, mirror: Mirror) -> dict[str, Any]:
         "content": mirror.content,
         "created_at": mirror.created_at,
         "used_at": mirror.used_at,
+        "verification": verified,
     }
 
 

@@ -98,6 +98,7 @@ def worker_summary(worker: Worker, alive: bool) -> dict[str, Any]:
         "ledger": worker.ledger,
         "waiting": worker.waiting if alive else None,
         "recipes": worker.recipes,
+        "in_hand": (worker.in_hand or []) if alive else [],
         "polled_at": worker.polled_at,
         "started_at": worker.started_at,
         "seen_at": worker.seen_at,

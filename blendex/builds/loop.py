@@ -201,6 +201,12 @@ class ClaimLoop:
         with self._lock:
             units = [item.unit for item in self._held.values()]
             asked = set(self._held)
+            tickets = [(item.ticket, item.unit) for item in self._held.values() if item.ticket is not None]
+        hands = [
+            {"unit": unit.id, "work": unit.work, "source": source}
+            for ticket, unit in tickets
+            if (source := self.runner.holding(ticket).get("in_hand")) is not None
+        ]
         budget = self._limit()
         taken, used = self._taken(), self.runner.used()
         metrics.SLOTS.set(self.runner.count)
@@ -232,6 +238,7 @@ class ClaimLoop:
                     "process": self._process,
                     "waiting": self._why,
                     "recipes": abilities.own(),
+                    "in_hand": hands,
                 },
                 ago=time.monotonic() - self.polled,
             )
@@ -434,6 +441,7 @@ class ClaimLoop:
                     session, unit, self.worker, outcome.cause.replace(" ", "_"),
                     how=outcome.how or code, in_hand=outcome.in_hand,
                 )  # fmt: skip
+                states.touch_build(session, unit.build)  # whoever looks at it sees that
                 if code == Code.NO_SPACE:
                     why = str((outcome.error or {})["message"])
                     pauses.begin(session, f"{why} {disk.told(disk.reclaimable(self.site, session))}", PAUSE_SECONDS)

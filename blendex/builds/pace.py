@@ -7,7 +7,7 @@ for much longer than was predicted, no time is told; the units are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 from sqlalchemy.orm import Session
@@ -42,6 +42,7 @@ class Pace:
     eta_seconds: float | None
     in_hand: list[tuple[Running, float]]  # a unit, and for how long somebody has it
     stragglers: list[Straggler]
+    ended: list[Running] = field(default_factory=list)  # the last ones, the newest first
 
 
 def _rate(ended: list[Running], now: float, since: float) -> tuple[float, float] | None:
@@ -87,10 +88,10 @@ def pace(session: Session, build: Build, sums: dict[str, dict[str, int]] | None 
         if seconds > LEAST_SECONDS and seconds > LONGER * expected:
             stragglers.append(Straggler(item, seconds, seconds / expected))
     if rate is None or rate[0] <= 0 or build.state != "indexing":
-        return Pace(None, None, None, held, stragglers)
+        return Pace(None, None, None, held, stragglers, ended[:SHOWN])
     sums = trace.sums(session, build.id) if sums is None else sums
     waiting = sums.get("waiting", {"cost": 0})["cost"]
     left = waiting + sums.get("leased", {"cost": 0})["cost"]
     # Only stragglers are left: a rate says nothing of when they end.
     known = None if stragglers and not waiting else round(max(eta, left / rate[0]), 1)
-    return Pace(rate[0], rate[1], known, held, stragglers)
+    return Pace(rate[0], rate[1], known, held, stragglers, ended[:SHOWN])

@@ -173,6 +173,7 @@ def _store_datasets(session: Session, build: str, plan: dict[str, Any], members:
                 "name": dataset["name"],
                 "type": dataset["type"],
                 "weight": dataset.get("weight"),
+                "share": dataset.get("share"),
                 "list_hash": blobs.put(session, packed),
                 "sources": len(numbers),
             }

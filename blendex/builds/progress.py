@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from blendex.builds import abilities, arranging
-from blendex.catalog import blobs, builds, observations, sources, states, units
+from blendex.catalog import blobs, builds, events, observations, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
 from blendex.units.sorts import sort_of_derived
@@ -59,6 +59,7 @@ def _queue_derivations(session: Session, build: Build) -> bool:
     if waits:
         now = round(states.now(session), 3)
         states.touch_build(session, build.id, stages=stages | {"deriving": max(now, stages.get("indexing", now))})
+        events.note(session, build.id, "deriving", sources=len(specs))
         builds.wake(session, "index")
     return waits
 

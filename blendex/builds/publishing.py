@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from array import array
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
 from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
+from blendex.storage.profiles import is_object
 from blendex.units.job import read_job
 from blendex.version import __version__
 
@@ -82,26 +84,57 @@ class _Draft:
 
 
 class _Amounts:
-    """Records and bytes of every source of a build, to be summed up for its datasets."""
+    """Records, bytes and seconds of every source of a build, to be summed up for its datasets."""
 
     def __init__(self) -> None:
         self._records = array("q")
         self._bytes = array("q")
+        self._seconds = array("d")  # NaN where they are not known
+        self._remote = bytearray()
 
     def add(self, number: int, known: Known) -> None:
         """A row that is good, after all rows before it."""
+        seconds = math.nan if known.seconds is None else known.seconds
         for amounts, amount in ((self._records, known.records), (self._bytes, known.size)):
             amounts.frombytes(bytes(8 * (number - len(amounts))))
             amounts.append(amount)
+        self._seconds.frombytes(bytes(8 * (number - len(self._seconds))))
+        self._seconds.append(seconds)
+        self._remote += bytes(number - len(self._remote))
+        self._remote.append(is_object(known.address))
 
-    def of_datasets(self, judged: Judged) -> list[list[int]]:
-        """[records, bytes] of what is published of each dataset, in their order."""
+    def of_datasets(self, judged: Judged) -> list[dict[str, Any]]:
+        """Records, bytes, seconds and local of what is published of each dataset, in their order.
+
+        Seconds are those of its manifests, when each of them is known to tell; ``local``: it has sources, and all of
+        them lie on a filesystem.
+        """
         found = []
         for dataset in judged.plan["datasets"]:
             named = {number for leaf in dataset["leaves"] for number in packs.numbers_of(leaf["sources"])}
             rows = [number for number in named if judged.kept[number]]
-            found.append([sum(self._records[row] for row in rows), sum(self._bytes[row] for row in rows)])
+            seconds = self._seconds_of(judged, dataset["leaves"])
+            found.append(
+                {
+                    "records": sum(self._records[row] for row in rows),
+                    "bytes": sum(self._bytes[row] for row in rows),
+                    "seconds": None if math.isnan(seconds) else round(seconds, 3),
+                    "local": bool(rows) and not any(self._remote[row] for row in rows),
+                }
+            )
         return found
+
+    def _seconds_of(self, judged: Judged, leaves: list[dict[str, Any]]) -> float:
+        """Seconds of audio that the manifests of some leaves tell of; NaN when one of them does not."""
+        telling: set[int] = set()
+        for leaf in leaves:
+            if not any(judged.kept[row] for row in packs.numbers_of(leaf["sources"])):
+                continue
+            runs = [run for name in ("manifests", "cuts") for run in leaf.get("roles", {}).get(name, ())]
+            if not runs:
+                return math.nan
+            telling.update(packs.numbers_of(runs))
+        return math.fsum(self._seconds[row] for row in telling if judged.kept[row]) if telling else math.nan
 
 
 def _keys(judged: Judged) -> KeyMaker:
@@ -243,6 +276,7 @@ def _call(
             "file": build.file,
             "options": build.options,
             "names": build.names,
+            "labels": build.labels,
             "created_at": build.created_at,
             "checked_at": checked_at,
             "sources": judged.count,
@@ -329,7 +363,7 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
             error=None,
         ):
             return True
-        builds.set_amounts(session, build.id, build_json.get("amounts", ()))
+        builds.set_amounts(session, build.id, _amounts(site, session, build.id, build_json))
         # Read after the move: a submission that joined this build while it ran may have brought a name.
         build = builds.get(session, unit.build)
         assert build is not None
@@ -348,6 +382,18 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
     if result["written"]:
         _remember_links(site, unit, mirror)
     return True
+
+
+def _amounts(site: Site, session: Session, build: str, build_json: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the catalog keeps of each dataset of a build: its amounts, and how training can fetch its audio."""
+    tried = access.report(site, build) or {"datasets": []}
+    verdicts = {item["dataset"]: item["verdict"] for item in tried["datasets"]}
+    names = [item.name for item in builds.datasets(session, build)]
+    return [
+        {name: item[name] for name in ("records", "bytes", "seconds")}
+        | {"access": verdicts.get(dataset) or ("local" if item["local"] else None)}
+        for dataset, item in zip(names, build_json.get("amounts", ()), strict=False)
+    ]
 
 
 def _read_build_json(site: Site, build: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blendex.blend.world import World
+from blendex.builds import labels
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS
 from blendex.mirrors.names import NAME, check_name
@@ -52,6 +53,7 @@ class Submission:
     sidecars: str = "unpacked"
     priority: str = "bulk"
     notify: tuple[str, ...] = ()  # receivers that are told; not part of a request's identity
+    labels: Mapping[str, str] = field(default_factory=dict)  # like the name, no part of the identity
 
     def check(self) -> None:
         """Refuse options that mean nothing.
@@ -85,6 +87,7 @@ class Submission:
                 )
         if self.name is not None:
             check_name(self.name)
+        labels.check(self.labels)
 
     @property
     def options(self) -> dict[str, Any]:

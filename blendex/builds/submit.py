@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -10,11 +11,11 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.builds import abilities, disk, quotas
+from blendex.builds import abilities, disk, labels, quotas
 from blendex.builds.naming import check_free
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
-from blendex.catalog import audit, blobs, builds, notices, states, units
+from blendex.catalog import audit, blobs, builds, events, notices, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, metrics
@@ -104,7 +105,9 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
     check_receivers(site, submission.notify, who.team)
     gathered = gather(site, submission)
     with site.work.write() as session:
-        build, made = begin(session, who.owner, gathered, submission.file, submission.options, priority, who.team)
+        build, made = begin(
+            session, who.owner, gathered, submission.file, submission.options, priority, who.team, submission.labels
+        )
         notices.ask(session, build, submission.notify)
         if submission.name is not None and submission.name not in build.names:
             check_free(session, submission.name, who.team)
@@ -131,9 +134,16 @@ def begin(
     file: str,
     options: dict[str, Any],
     priority: int,
-    team: str = "",
+    team: str,
+    more_labels: Mapping[str, str],
 ) -> tuple[Build, bool]:
-    """A build of what was gathered, asked to be planned, or the one that runs for the same request already."""
+    """A build of what was gathered, asked to be planned, or the one that runs for the same request already.
+
+    One that runs gets the labels that it has not.
+
+    Raises:
+        BlendexError: bad_request, when its labels would be too many.
+    """
     build, made = builds.create(
         session,
         owner=owner,
@@ -143,9 +153,15 @@ def begin(
         file=file,
         options=options,
         priority=priority,
+        labels=dict(more_labels),
     )
     if made:
+        events.note(session, build.id, "submitted", who=owner)
         queue_plan(session, build.id)
+    else:
+        build.labels = labels.joined(build.labels, more_labels)
+        build.version += 1
+        events.note(session, build.id, "joined", who=owner)
     return build, made
 
 

@@ -26,7 +26,7 @@ class Usage:
 
 
 def usage(session: Session, path: str, team: str | None = None) -> Usage:
-    """The builds that name ``path``, newest first: build, state, dataset, kind, mirror, names each.
+    """The builds that name ``path``, newest first: build, file, owner, labels, state, dataset, kind, mirror, names.
 
     With ``team`` only those of one team.
     """
@@ -47,7 +47,10 @@ def usage(session: Session, path: str, team: str | None = None) -> Usage:
             found.uses.append({"build": build, "state": state, "dataset": dataset, "kind": kind, "mirror": mirror})
     found.builds = len(seen)
     named = mirrors.names_of(session, sorted({item["mirror"] for item in found.uses if item["mirror"]}), team)
+    about = builds.some(session, sorted({item["build"] for item in found.uses}))
     for item in found.uses:
+        row = about[item["build"]]
+        item |= {"file": row.file, "owner": row.owner, "labels": row.labels}
         item["names"] = named.get(item["mirror"] or "", [])
     return found
 

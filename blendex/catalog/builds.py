@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -34,6 +34,7 @@ def create(
     options: dict[str, Any],
     priority: int = 0,
     team: str = "",
+    labels: dict[str, str] | None = None,
 ) -> tuple[Build, bool]:
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
@@ -52,6 +53,7 @@ def create(
         "updated_at": now,
         "stages": {"queued": round(now, 3)},
         "names": [],
+        "labels": labels or {},
         "excluded": [],
         "fence": 0, "version": 0, "priority": priority, "replans": 0,
         "sources": 0, "reused": 0, "bytes": 0, "opened": 0,
@@ -82,6 +84,12 @@ def recipes(session: Session, build: str) -> str | None:
     return session.execute(select(Build.recipes).where(Build.id == build)).scalar_one_or_none()
 
 
+def some(session: Session, builds: Sequence[str]) -> dict[str, Build]:
+    """Some builds, by id."""
+    rows = session.execute(select(Build).where(dialect.one_of(session, Build.id, builds))).scalars()
+    return {row.id: row for row in rows}
+
+
 def lock(session: Session, build: str) -> Build | None:
     """One build, that nobody else changes until this transaction ends."""
     return session.get(Build, build, populate_existing=True, with_for_update=True)
@@ -101,6 +109,7 @@ def page(
     states: Sequence[str] = (),
     name: str | None = None,
     text: str | None = None,
+    labels: Mapping[str, str] | None = None,
     before: str | None = None,
     limit: int = 50,
 ) -> list[Build]:
@@ -114,6 +123,7 @@ def page(
         states: only in one of these states.
         name: only those that this name points at, pointed at, or is asked for.
         text: only those whose id begins with it, or whose file, a dataset or the code of the error holds it.
+        labels: only those that have all of these.
         before: the id after which the page begins.
         limit: most builds.
     """
@@ -131,6 +141,8 @@ def page(
         statement = statement.where(or_(Build.id.in_(pointed), asked))
     if text is not None:
         statement = statement.where(_holds(text))
+    for key, value in (labels or {}).items():
+        statement = statement.where(Build.labels[key].as_string() == value)
     if before is not None:
         statement = statement.where(Build.id < before)
     return list(session.execute(statement).scalars())
@@ -187,13 +199,13 @@ def set_datasets(session: Session, build: str, datasets: list[dict[str, Any]]) -
         session.execute(dialect.table(BuildDataset).insert(), [item | {"build": build} for item in datasets])
 
 
-def set_amounts(session: Session, build: str, amounts: Sequence[Sequence[int]]) -> None:
-    """Note [records, bytes] of each dataset, in their order."""
-    for position, (records, size) in enumerate(amounts):
+def set_amounts(session: Session, build: str, amounts: Sequence[Mapping[str, Any]]) -> None:
+    """Note records, bytes, seconds and access of each dataset, in their order."""
+    for position, amount in enumerate(amounts):
         session.execute(
             update(BuildDataset)
             .where(BuildDataset.build == build, BuildDataset.position == position)
-            .values(records=records, bytes=size)
+            .values(**amount)
             .execution_options(synchronize_session=False)
         )
 

@@ -78,6 +78,7 @@ class Build(Base):
     file: Mapped[str] = mapped_column(String(4096))
     options: Mapped[dict[str, Any]] = mapped_column(JSON)
     names: Mapped[list[Any]] = mapped_column(JSON, default=list)
+    labels: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict, server_default="{}")
     created_at: Mapped[float] = mapped_column(Float)
     updated_at: Mapped[float] = mapped_column(Float)
     stages: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
@@ -132,6 +133,9 @@ class BuildDataset(Base):
     # Known when it is published
     records: Mapped[int | None] = mapped_column(BigInteger)
     bytes: Mapped[int | None] = mapped_column(BigInteger)
+    share: Mapped[float | None] = mapped_column(Float)  # of what training draws, its siblings' weights considered
+    seconds: Mapped[float | None] = mapped_column(Float)  # of audio, by its manifests
+    access: Mapped[str | None] = mapped_column(String(16))  # how training can fetch its audio
 
 
 class Source(Base):
@@ -148,8 +152,27 @@ class Source(Base):
     # Where a sidecar for this source was first written, to be linked from; path is its place there.
     mirror: Mapped[int | None] = mapped_column(RowId)
     path: Mapped[str | None] = mapped_column(String(4096))
+    seen_at: Mapped[float | None] = mapped_column(Float)  # when this content was read here first
+    read_at: Mapped[float | None] = mapped_column(Float)  # and last
+    changes: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
 
     __table_args__ = (UniqueConstraint("address", "recipe"),)
+
+
+class FormerContent(Base):
+    """What a source held before it held what it holds now. A ring: its last few changes, and no more."""
+
+    __tablename__ = "former_contents"
+    address: Mapped[str] = mapped_column(String(4096), primary_key=True)
+    recipe: Mapped[str] = mapped_column(String(64), primary_key=True)
+    slot: Mapped[int] = mapped_column(Integer, primary_key=True)
+    token: Mapped[str] = mapped_column(String(256))
+    strength: Mapped[str] = mapped_column(String(16))
+    hash: Mapped[bytes] = mapped_column(LargeBinary(32))
+    size: Mapped[int] = mapped_column(BigInteger)
+    records: Mapped[int] = mapped_column(BigInteger)
+    seen_at: Mapped[float | None] = mapped_column(Float)
+    read_at: Mapped[float | None] = mapped_column(Float)
 
 
 class Content(Base):
@@ -171,6 +194,7 @@ class Content(Base):
     learned: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
     # CRC-32 of the sidecar: a pack holds the same one, so that what is copied into it is proven on the way
     crc: Mapped[int | None] = mapped_column(BigInteger)
+    seconds: Mapped[float | None] = mapped_column(Float)  # of audio that its rows tell of, where all were decoded
 
     __table_args__ = (UniqueConstraint("hash", "recipe", "strength"),)
 
@@ -291,6 +315,34 @@ class Hold(Base):
     __table_args__ = (Index("ix_holds_holder", "kind", "holder"),)
 
 
+class Verification(Base):
+    """What came of reading a mirror whole, the last time that somebody asked for it."""
+
+    __tablename__ = "verifications"
+    mirror: Mapped[str] = mapped_column(String(64), primary_key=True)  # its key
+    state: Mapped[str] = mapped_column(String(12))  # running, whole, damaged, failed
+    with_sources: Mapped[bool] = mapped_column(Boolean)
+    sources: Mapped[int] = mapped_column(BigInteger)
+    faults: Mapped[list[Any]] = mapped_column(JSON)  # the first ones
+    fault_count: Mapped[int] = mapped_column(BigInteger)
+    changed: Mapped[list[Any]] = mapped_column(JSON)  # the first ones
+    changed_count: Mapped[int] = mapped_column(BigInteger)
+    error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    began_at: Mapped[float] = mapped_column(Float)
+    ended_at: Mapped[float | None] = mapped_column(Float)
+
+
+class BuildEvent(Base):
+    """A line in the log of a build."""
+
+    __tablename__ = "build_events"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    build: Mapped[str] = mapped_column(String(26), index=True)
+    at: Mapped[float] = mapped_column(Float)
+    event: Mapped[str] = mapped_column(String(32))
+    about: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
 class Name(Base):
     """A movable label on builds."""
 
@@ -361,6 +413,8 @@ class Worker(Base):
     waiting: Mapped[str | None] = mapped_column(String(400))  # why it takes nothing though there is work
     # That it has; None: it does not look at what units name
     recipes: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Each unit it runs with the source in hand, as of the last heartbeat
+    in_hand: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     started_at: Mapped[float] = mapped_column(Float)
     seen_at: Mapped[float] = mapped_column(Float)
     seen_until: Mapped[float] = mapped_column(Float)  # later without a new heartbeat: taken for dead

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from blendex.catalog.models import RUNNING, Build, Mirror, Name, Unit, Worker
+from blendex.catalog.models import RUNNING, Build, Mirror, Name, Unit, Verification, Worker
 
 
 def _builds(session: Session) -> Any:
@@ -32,7 +32,8 @@ def _workers(session: Session) -> Any:
 def _mirrors(session: Session) -> Any:
     states = session.execute(select(Mirror.state, func.count()).group_by(Mirror.state).order_by(Mirror.state))
     names = select(func.count(), func.max(Name.updated_at))
-    return [tuple(row) for row in states], tuple(session.execute(names).one())
+    verified = select(func.max(Verification.began_at), func.max(Verification.ended_at))
+    return [tuple(row) for row in states], tuple(session.execute(names).one()), tuple(session.execute(verified).one())
 
 
 _ASKED: dict[str, Callable[[Session], Any]] = {"builds": _builds, "workers": _workers, "mirrors": _mirrors}

@@ -10,11 +10,13 @@ from sqlalchemy import ColumnElement, case, literal_column, select, tuple_, upda
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
-from blendex.catalog.models import Content, Mirror, Object, Source
+from blendex.catalog.models import Content, FormerContent, Mirror, Object, Source
 
 BATCH = 2_000
 AT_ONCE = 4096
 """Addresses of one look-up."""
+FORMER = 16
+"""Contents that are remembered of one source, besides the one it has."""
 
 
 class Known(NamedTuple):
@@ -38,6 +40,7 @@ class Known(NamedTuple):
     mirror_path: str | None = None
     learned: int = 0
     crc: int | None = None
+    seconds: float | None = None
 
 
 def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[Known]:
@@ -47,7 +50,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
         select(
             source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.content,
             content.c.strength, content.c.hash, content.c.size, content.c.records, content.c.findings,
-            content.c.digest, content.c.offset, content.c.length, content.c.learned, content.c.crc,
+            content.c.digest, content.c.offset, content.c.length, content.c.learned, content.c.crc, content.c.seconds,
             item.c.name, item.c.state, mirror.c.key,
         )
         .select_from(
@@ -62,7 +65,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
         # Fetched at once and taken apart by place: by name and one by one a row costs twice as much.
         for (
             address, token, racy, error, path, content_id, strength, content_hash, size, records, findings,
-            digest, offset, length, learned, crc, name, state, mirror_key,
+            digest, offset, length, learned, crc, seconds, name, state, mirror_key,
         ) in session.execute(statement.where(dialect.one_of(session, source.c.address, part))).all():  # fmt: skip
             if content_id is None or state != "live":
                 yield Known(address, token, racy, error, False)
@@ -70,6 +73,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
             yield Known(
                 address, token, racy, error, True, strength, content_hash.hex(), size, records,
                 tuple(findings) if findings else (), digest.hex(), name, offset, length, mirror_key, path, learned, crc,
+                seconds,
             )  # fmt: skip
 
 
@@ -88,6 +92,9 @@ class Seen:
     records: int | None
     findings: tuple[dict[str, Any], ...]
     path: str | None
+    token: str
+    seen_at: float | None
+    read_at: float | None
 
 
 def look(session: Session, text: str, *, after: tuple[str, str] | None = None, limit: int = 50) -> list[Seen]:
@@ -95,7 +102,7 @@ def look(session: Session, text: str, *, after: tuple[str, str] | None = None, l
     statement = (
         select(
             Source.id, Source.address, Source.recipe, Source.racy, Source.error, Content.strength, Content.hash,
-            Content.size, Content.records, Content.findings, Source.path,
+            Content.size, Content.records, Content.findings, Source.path, Source.token, Source.seen_at, Source.read_at,
         )
         .outerjoin(Content, Content.id == Source.content)
         .where(dialect.begins(session, Source.address, text))
@@ -108,10 +115,17 @@ def look(session: Session, text: str, *, after: tuple[str, str] | None = None, l
         Seen(
             row.id, row.address, row.recipe, row.racy, row.error, row.strength,
             row.hash.hex() if row.hash is not None else None, row.size, row.records, tuple(row.findings or ()),
-            row.path,
+            row.path, row.token, row.seen_at, row.read_at,
         )
         for row in session.execute(statement)
     ]  # fmt: skip
+
+
+def former(session: Session, address: str, recipe: str) -> list[FormerContent]:
+    """What a source held before, the newest first."""
+    statement = select(FormerContent).where(FormerContent.address == address, FormerContent.recipe == recipe)
+    rows = session.execute(statement).scalars()
+    return sorted(rows, key=lambda row: row.read_at or 0.0, reverse=True)
 
 
 def add_object(session: Session, name: str, size: int) -> int:
@@ -125,8 +139,11 @@ def add_object(session: Session, name: str, size: int) -> int:
     return int(row.scalar_one())
 
 
-def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) -> None:
-    """Take over the directory of a bundle: contents that are new, and what each source's token stands for."""
+def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], at: float | None = None) -> None:
+    """Take over the directory of a bundle: contents that are new, and what each source's token stands for.
+
+    ``at``: when that was read, in seconds since the epoch; None: just now.
+    """
     contents: dict[tuple[str, str, str], int] = {}
     # In the order of their keys, all contents before all sources: two transactions that record the same rows wait
     # for each other, and never in a circle.
@@ -147,6 +164,7 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
             )
         )
         contents |= {(row.hash.hex(), row.recipe, row.strength): row.id for row in rows}
+    now = session.execute(select(dialect.now(session))).scalar_one() if at is None else at
     rows_of_sources = [
         {
             "address": entry["address"],
@@ -155,6 +173,8 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]]) 
             "racy": entry["racy"],
             "content": contents[entry["content_hash"], entry["recipe"], entry["strength"]],
             "error": None,
+            "seen_at": now,
+            "read_at": now,
         }
         for entry in entries
     ]
@@ -168,7 +188,9 @@ def _move_if_better(excluded: Any) -> tuple[dict[str, Any], Any]:
     lost = select(Object.state).where(Object.id == row).scalar_subquery() != "live"
     # What was learnt lies beside the sidecar: an object that has both is the better one.
     better = excluded.learned > Content.learned
-    return {name: excluded[name] for name in ("object", "offset", "length", "digest", "learned", "crc")}, lost | better
+    better |= Content.seconds.is_(None) & excluded.seconds.is_not(None)
+    names = ("object", "offset", "length", "digest", "learned", "crc", "seconds")
+    return {name: excluded[name] for name in names}, lost | better
 
 
 def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
@@ -185,6 +207,7 @@ def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
         "findings": entry["findings"] or None,
         "learned": (1 + ("bad_rows" in entry["facts"])) if entry["facts"].get("learnt") else 0,
         "crc": entry.get("crc"),
+        "seconds": entry["facts"].get("seconds"),
     }
 
 
@@ -203,6 +226,8 @@ def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> Non
                 "racy": item.get("racy", True),
                 "content": None,
                 "error": item["error"],
+                "seen_at": None,
+                "read_at": None,
             }
             for item in failures
         ],
@@ -215,9 +240,39 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
     # The last one counts where a source was read twice; sorted for the reason that ``record`` gives.
     rows = [row for _, row in sorted({(row["address"], row["recipe"]): row for row in rows}.items())]
     for start in range(0, len(rows), BATCH):
-        dialect.upsert(
-            session, Source, rows[start : start + BATCH], keys=("address", "recipe"), then=_replace_if_changed
+        part = rows[start : start + BATCH]
+        _keep_former(session, part)
+        dialect.upsert(session, Source, part, keys=("address", "recipe"), then=_replace_if_changed)
+
+
+def _keep_former(session: Session, rows: list[dict[str, Any]]) -> None:
+    """Remember what sources hold that are about to hold something else: the place of the oldest is taken."""
+    new = {(row["address"], row["recipe"]): row["content"] for row in rows}
+    old = session.execute(
+        select(
+            Source.address, Source.recipe, Source.token, Source.content, Source.seen_at, Source.read_at,
+            Source.changes, Content.strength, Content.hash, Content.size, Content.records,
         )
+        .join(Content, Content.id == Source.content)
+        .where(dialect.one_of(session, Source.address, sorted({address for address, _ in new})))
+    )  # fmt: skip
+    gone = [
+        {
+            "address": row.address, "recipe": row.recipe, "slot": row.changes % FORMER, "token": row.token,
+            "strength": row.strength, "hash": row.hash, "size": row.size, "records": row.records,
+            "seen_at": row.seen_at, "read_at": row.read_at,
+        }
+        for row in old
+        if new.get((row.address, row.recipe), row.content) != row.content
+    ]  # fmt: skip
+    gone.sort(key=lambda row: (row["address"], row["recipe"]))
+    dialect.upsert(
+        session, FormerContent, gone, keys=("address", "recipe", "slot"),
+        then=lambda excluded: (
+            {name: excluded[name] for name in ("token", "strength", "hash", "size", "records", "seen_at", "read_at")},
+            None,
+        ),
+    )  # fmt: skip
 
 
 def _replace_if_changed(excluded: Any) -> tuple[dict[str, Any], Any]:
@@ -231,6 +286,9 @@ def _replace_if_changed(excluded: Any) -> tuple[dict[str, Any], Any]:
         # A link from an older mirror is right only while the content is the same.
         "mirror": case((same, Source.mirror), else_=None),
         "path": case((same, Source.path), else_=None),
+        "seen_at": case((same, Source.seen_at), else_=excluded.seen_at),
+        "read_at": excluded.read_at,
+        "changes": Source.changes + case((same, 0), else_=1),
     }, changed
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import CursorResult, Update, func, select, update
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect, lanes, notices
+from blendex.catalog import dialect, events, lanes, notices
 from blendex.catalog.models import RUNNING, Build, Unit
 from blendex.catalog.units import doable
 
@@ -71,15 +71,32 @@ def move_build(session: Session, build: str, state: str, fence: int, **values: A
     }
     if state == "queued":
         changes["fence"] = Build.fence + 1
-    moved = _changed(
+    if not _changed(
         session,
         update(Build)
         .where(Build.id == build, Build.state == current.state, Build.fence == fence)
         .values(**(changes | values)),
-    )
-    if moved and state in ("ready", "failed"):
+    ):
+        return False
+    if state in ("ready", "failed"):
         notices.note(session, build, "excluded" if values.get("excluded") else state)
-    return moved
+    if state != "queued":  # whoever asked for that again says more
+        events.note(session, build, state, **_told(values))
+    return True
+
+
+def _told(values: dict[str, Any]) -> dict[str, Any]:
+    """What the log tells of a transition."""
+    error = values.get("error") or {}
+    return {
+        "sources": values.get("sources"),
+        "reused": values.get("reused"),
+        "mirror": values.get("mirror"),
+        "excluded": len(values.get("excluded", ())) or None,
+        "again": values.get("replans"),
+        "code": error.get("code"),
+        "file": error.get("file"),
+    }
 
 
 def touch_build(session: Session, build: str, **values: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,12 @@ def recipes(session: Session) -> set[str] | None:
             return None
         found.update(told)
     return found
+
+
+def in_hand(session: Session, ids: Sequence[str]) -> dict[int, str]:
+    """The source in hand of the units that these workers run, by unit, as each of them told last."""
+    rows = session.execute(select(Worker.in_hand).where(dialect.one_of(session, Worker.id, ids))).scalars()
+    return {item["unit"]: item["source"] for row in rows for item in row or ()}
 
 
 def page(session: Session) -> list[tuple[Worker, bool]]:

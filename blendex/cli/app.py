@@ -88,12 +88,13 @@ def _submission(
     sidecars: str,
     name: str | None = None,
     notify: list[str] | None = None,
+    label: list[str] | None = None,
 ) -> Any:
     from blendex.cli.submission import read_submission
 
     return read_submission(
         blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name,
-        packs, sidecars, tuple(notify or ()),
+        packs, sidecars, tuple(notify or ()), label,
     )  # fmt: skip
 
 
@@ -120,6 +121,9 @@ def build(
     notify: Annotated[
         list[str] | None, typer.Option(help="A receiver of the settings that is told of the end. Repeatable.")
     ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE: to find the build by; changes nothing. May be repeated.")
+    ] = None,
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -128,7 +132,7 @@ def build(
     from blendex.cli import output
 
     submission = _submission(
-        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name, notify,
+        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name, notify, label,
     )
     with output.progress(enabled=not json) as watch:
         result = _client(root, server).build(submission, watch)
@@ -372,6 +376,9 @@ def sample(
 def list_builds(
     context: typer.Context,
     state: Annotated[str | None, typer.Option(help="Only builds in this state.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE: only builds that have it. May be repeated.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=200)] = 20,
     json: Json = False,
     server: Server = None,
@@ -381,7 +388,7 @@ def list_builds(
     from blendex.cli import output
 
     if context.invoked_subcommand is None:
-        output.builds(_client(root, server).builds(state, limit), json)
+        output.builds(_client(root, server).builds(state, label or [], limit), json)
 
 
 @builds_app.command("show")
@@ -390,6 +397,14 @@ def show_build(build: str, json: Json = False, server: Server = None, root: Root
     from blendex.cli import output
 
     output.build_detail(_client(root, server).show_build(build), json)
+
+
+@builds_app.command("log")
+def log_of_build(build: str, json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """What happened to a build, the newest last."""
+    from blendex.cli import output
+
+    output.log(_client(root, server).log(build), json)
 
 
 @builds_app.command("cancel")
@@ -465,6 +480,21 @@ def show_mirror(key: str, json: Json = False, server: Server = None, root: RootD
     from blendex.cli import output
 
     output.pairs(_client(root, server).show_mirror(key), json)
+
+
+@mirrors_app.command("verify")
+def verify_mirror(
+    key: str,
+    sources: Annotated[bool, typer.Option(help="Also ask whether the sources are unchanged.")] = False,
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Read a mirror whole, compare it with its receipt, and keep the outcome for whoever looks at it."""
+    from blendex.cli import output
+
+    with output.counter("verify", enabled=not json) as report:
+        output.verification(_client(root, server).verify_mirror(key, sources, report), json)
 
 
 @names_app.callback()

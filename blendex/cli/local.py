@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import access, control, describe, findings, keeping, naming, quotas
+from blendex.builds import access, control, describe, findings, keeping, log, naming, quotas, verifying
+from blendex.builds.labels import parse as parse_labels
 from blendex.builds.notify import Notifier
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
@@ -14,10 +15,12 @@ from blendex.builds.site import Site, open_site
 from blendex.builds.submission import Submission
 from blendex.catalog import builds, mirrors
 from blendex.cli.client import Watch
+from blendex.errors import BlendexError, Code
 from blendex.mirrors.holds import pin
 from blendex.runtime.slots import Slots
 from blendex.settings import Settings
 from blendex.units.receipt import read_receipt
+from blendex.units.verify import run as verify
 
 # A user's own command line reads whatever the user may read.
 EVERYWHERE = ("/",)
@@ -53,10 +56,11 @@ class LocalClient:
         finally:
             runner.close()
 
-    def builds(self, state: str | None, limit: int) -> list[dict[str, Any]]:
+    def builds(self, state: str | None, labels: list[str], limit: int) -> list[dict[str, Any]]:
         """Builds, newest first."""
+        wanted = parse_labels(labels)
         with self.site.work.read() as session:
-            rows = builds.page(session, state=state, limit=limit)
+            rows = builds.page(session, state=state, labels=wanted, limit=limit)
             return [describe.build_summary(self.site, session, row) for row in rows]
 
     def show_build(self, build: str) -> dict[str, Any]:
@@ -74,6 +78,14 @@ class LocalClient:
             if row is None:
                 raise naming.not_found("build", build)
             return findings.report(self.site, session, row)
+
+    def log(self, build: str) -> dict[str, Any]:
+        """What happened to a build."""
+        with self.site.work.read() as session:
+            row = builds.get(session, build)
+            if row is None:
+                raise naming.not_found("build", build)
+            return {"id": build, "log": log.tail(session, row)}
 
     def cancel(self, build: str) -> dict[str, Any]:
         """Cancel a build."""
@@ -107,7 +119,15 @@ class LocalClient:
         if row is None:
             raise naming.not_found("mirror", key)
         more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
-        return describe.mirror_summary(self.site, row) | more
+        return describe.mirror_summary(self.site, row, verifying.of(self.site, key)) | more
+
+    def verify_mirror(self, key: str, sources: bool, report: Watch) -> dict[str, Any]:
+        """Verify a mirror here."""
+        if not verifying.begin(self.site, key, with_sources=sources):
+            raise BlendexError(
+                Code.BUSY, "somebody verifies it already.", next_step=f"Look at it: blendex mirrors show {key}."
+            )
+        return verifying.run(self.site, key, lambda arguments: verify(arguments, report), with_sources=sources)
 
     def usage(self) -> dict[str, Any]:
         """What the owner of the settings uses, and may."""

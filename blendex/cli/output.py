@@ -244,12 +244,45 @@ def build_detail(build: dict[str, Any], as_json: bool) -> None:
         return
     for key in ("id", "state", "file", "sources", "done", "reused", "opened", "path", "blend"):
         _write(f"{key:<8} {build[key]}")
+    if build["labels"]:
+        _write(f"labels   {' '.join(f'{key}={value}' for key, value in build['labels'].items())}")
     for dataset in build["datasets"]:
-        _write(f"dataset  {dataset['name']} ({dataset['type']}): {dataset['sources']} sources")
+        hours = "" if dataset["hours"] is None else f", {dataset['hours']:g} h"
+        share = "" if dataset["share"] is None else f", {100 * dataset['share']:.3g} % of what is drawn"
+        _write(f"dataset  {dataset['name']} ({dataset['type']}): {dataset['sources']} sources{hours}{share}")
     for item in build["excluded"]:
         _write(f"excluded {item['pointer']} by {item['by']}: {item['why']}")
     for problem in build["problems"]:
         _write(f"problem  {problem_line(problem)}")
+
+
+def log(value: dict[str, Any], as_json: bool) -> None:
+    """The log of a build, the newest line last."""
+    if as_json:
+        show(value, True, "")
+        return
+    for line in reversed(value["log"]):
+        place = f": {line['file']}" if line.get("file") else ""
+        _write(f"{_time(line['at'])}  {line['says']}{place}")
+
+
+def verification(found: dict[str, Any], as_json: bool) -> None:
+    """What came of verifying a mirror; exit status 1 when it is not whole."""
+    if as_json:
+        show(found, True, "")
+    else:
+        if found["error"]:
+            sys.stderr.write(f"{problem_line(found['error'])}\n")
+        for fault in found["faults"]:
+            _write(f"DAMAGED {fault['path']}: {fault['reason']}")
+        for path in found["changed"]:
+            _write(f"changed {path}")
+        _write(
+            f"{found['state']}: {found['sources']} sources checked, {found['fault_count']} faults"
+            + (f", {found['changed_count']} sources changed since" if found["with_sources"] else "")
+        )
+    if found["state"] != "whole":
+        raise SystemExit(1)
 
 
 def findings(report: dict[str, Any], as_json: bool) -> None:

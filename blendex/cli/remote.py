@@ -78,6 +78,7 @@ class RemoteClient:
         query += [("notify", item) for item in submission.notify]
         if submission.name:
             query += [("name", submission.name)]
+        query += [("label", f"{key}={value}") for key, value in submission.labels.items()]
         body, kind = submission.text, "application/yaml"
         if nested := self._nested(submission):
             body, kind = _tar(submission, nested), "application/x-tar"
@@ -120,9 +121,9 @@ class RemoteClient:
         plan: dict[str, Any] = self._post("/v1/builds", submission, dry_run="1")
         return plan
 
-    def builds(self, state: str | None, limit: int) -> list[dict[str, Any]]:
+    def builds(self, state: str | None, labels: list[str], limit: int) -> list[dict[str, Any]]:
         """Builds, newest first."""
-        query: dict[str, str | int] = {"limit": limit} | ({"state": state} if state else {})
+        query: dict[str, Any] = {"limit": limit, "label": labels} | ({"state": state} if state else {})
         rows: list[dict[str, Any]] = self._ask("GET", "/v1/builds", params=query)["builds"]
         return rows
 
@@ -134,6 +135,11 @@ class RemoteClient:
     def findings(self, build: str) -> dict[str, Any]:
         """What was found in the sources of a build."""
         value: dict[str, Any] = self._ask("GET", f"/v1/builds/{build}/findings")
+        return value
+
+    def log(self, build: str) -> dict[str, Any]:
+        """What happened to a build."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/builds/{build}/log")
         return value
 
     def cancel(self, build: str) -> dict[str, Any]:
@@ -182,6 +188,16 @@ class RemoteClient:
     def release(self, key: str, kind: str, holder: str) -> dict[str, Any]:
         """Release a hold."""
         value: dict[str, Any] = self._ask("DELETE", f"/v1/mirrors/{key}/holds/{kind}/{quote(holder, safe='')}")
+        return value
+
+    def verify_mirror(self, key: str, sources: bool, report: Watch) -> dict[str, Any]:
+        """Have a mirror verified, and wait; how far it is, is not told."""
+        del report
+        mirror = self._ask("POST", f"/v1/mirrors/{key}/verify", params={"sources": sources})
+        while (found := mirror["verification"])["state"] == "running":
+            time.sleep(POLL_SECONDS)
+            mirror = self._ask("GET", f"/v1/mirrors/{key}")
+        value: dict[str, Any] = found
         return value
 
     def names(self) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from blendex.blend.world import World
+from blendex.builds import labels
 from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 
@@ -55,6 +56,7 @@ def read_submission(
     packs: str = "auto",
     sidecars: str = "unpacked",
     notify: tuple[str, ...] = (),
+    label: list[str] | None = None,
 ) -> Submission:
     """Read the blend and make the submission; the base is the current folder unless said otherwise."""
     if str(blend) == "-":
@@ -81,4 +83,5 @@ def read_submission(
         packs=packs,
         sidecars=sidecars,
         notify=notify,
+        labels=labels.parse(label or ()),
     )

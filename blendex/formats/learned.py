@@ -8,6 +8,7 @@ newline and tab escaped. They are facts of a bundle: cross checks compare them, 
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable
@@ -153,6 +154,8 @@ class RowReader:
         self._held = self._dropped = 0
         self._next = self._begin = 0
         self._records = 0
+        # Of audio, added up row by row, so that no piece of reading shows in it; NaN once a row does not tell.
+        self._seconds = 0.0
         self._bad: list[int] | None = None  # count, byte and record of the first row that is no JSON object
         self.first = ""
         self.oddities: dict[str, list[int]] = {}  # count, byte and record of the first
@@ -196,13 +199,15 @@ class RowReader:
         """What ``_line`` does, line by line; rows with nothing odd about them take a third of its time."""
         loads, add, infinite = orjson.loads, lines.add, float("inf")
         begin, records = self._begin, self._records
+        seconds = self._seconds
         for line in whole:
             try:
                 row = loads(line)
                 name = row["audio_filepath"]
+                duration = row["duration"]
                 plain = (
-                    0 <= row["duration"] < infinite
-                    and not isinstance(row["duration"], bool)
+                    0 <= duration < infinite
+                    and not isinstance(duration, bool)
                     and "\\" not in name
                     and "\n" not in name
                     and "\t" not in name
@@ -218,17 +223,19 @@ class RowReader:
             if plain:
                 add(packed)
                 records += 1
+                seconds += duration
             else:
-                self._begin, self._records = begin, records
+                self._begin, self._records, self._seconds = begin, records, seconds
                 self._line(line)
-                records = self._records
+                records, seconds = self._records, self._seconds
             begin += len(line) + 1
-        self._begin, self._records = begin, records
+        self._begin, self._records, self._seconds = begin, records, seconds
 
     def finish(self) -> tuple[dict[str, Any], bytes | None]:
         """Small facts, and the packed rows.
 
-        With names, ``learnt`` says that every row was decoded, and ``bad_rows`` how many are no JSON objects.
+        With names, ``learnt`` says that every row was decoded, ``bad_rows`` how many are no JSON objects, and
+        ``seconds`` how much audio those have that training does not skip, when each of them tells.
         """
         if self._held:
             self._line(b"".join(self._rest))
@@ -237,11 +244,14 @@ class RowReader:
             facts["odd"] = self.oddities
         if self._lines is not None:
             facts["learnt"] = True
+            if self._records and not math.isnan(self._seconds):
+                facts["seconds"] = round(self._seconds, 3)
         if self._bad is not None:
             facts["bad_rows"] = self._bad
         return facts, None if self._lines is None else self._lines.packed()
 
     def _no_object(self) -> None:
+        self._seconds = math.nan
         self._bad = self._bad or [0, self._begin, self._records]
         self._bad[0] += 1
 
@@ -273,22 +283,27 @@ class RowReader:
         name = row.get("audio_filepath")
         if line.count(b'"audio_filepath"') > 1 or line.count(b'"duration"') > 1:
             self._repeated(line)
-        self._duration(row)
+        duration = self._duration(row)
         packed = _escaped(name.encode("utf-8", "surrogatepass")) if isinstance(name, str) else b""
         shard = _shard(row)
         skip = _skipped(row)
         if skip:
             self._odd("skipped_row")
+        else:
+            self._seconds += duration
         if shard != ABSENT or skip:
             packed += b"\t%d" % shard + (b"\ts" if skip else b"")
         return packed
 
-    def _duration(self, row: dict[str, Any]) -> None:
+    def _duration(self, row: dict[str, Any]) -> float:
+        """Seconds of a row; NaN when it does not tell."""
         value = row.get("duration")
         if value is None:
-            return
+            return math.nan
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
             self._odd("odd_duration")
+            return math.nan
+        return float(value)
 
     def _repeated(self, line: bytes) -> None:
         def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:

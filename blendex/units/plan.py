@@ -312,6 +312,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                     "type": leaf.type,
                     "file": leaf.file,
                     "line": leaf.line,
+                    "weight": leaf.weight,
+                    "share": leaf.share,
                     "needs_index": leaf.needs_index,
                     "sources": runs_of(sorted(set(numbers))),
                     "missing": len(leaf.sources) - len(numbers),
@@ -326,7 +328,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                 "file": dataset.file,
                 "line": dataset.line,
                 "pointer": list(dataset.pointer),
-                "weight": next((leaf.weight for leaf in dataset.leaves if leaf.pointer == dataset.pointer), None),
+                "weight": dataset.weight,
+                "share": dataset.share,
                 "leaves": described,
             }
         )

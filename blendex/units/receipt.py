@@ -105,6 +105,40 @@ def archive(mirror: str, target: str, private: str) -> None:
     flush_folder(os.path.dirname(target))
 
 
+def find_source(mirror: str, kind: str, path: str) -> dict[str, Any] | None:
+    """The line of one source in ``sources.jsonl``; None when it is not there.
+
+    Lines stand in the order of (kind, path), so a list of 400,000 is 27 places to look at.
+
+    Raises:
+        BlendexError: mirror_damaged.
+    """
+    name = os.path.join(mirror, "sources.jsonl")
+    try:
+        with open(name, "rb") as file:
+            low, high = 0, os.fstat(file.fileno()).st_size
+            while low < high:
+                middle = (low + high) // 2
+                # The first line that begins at or after the middle.
+                file.seek(max(0, middle - 1))
+                if middle:
+                    file.readline()
+                start = file.tell()
+                line = orjson.loads(file.readline()) if start < high else None
+                if line is None or (line["kind"], line["path"]) > (kind, path):
+                    high = middle
+                elif (line["kind"], line["path"]) == (kind, path):
+                    found: dict[str, Any] = line
+                    return found
+                else:
+                    low = file.tell()
+    except OSError as error:
+        raise _damaged(name, f"cannot be read ({error.strerror})") from error
+    except orjson.JSONDecodeError as error:
+        raise _damaged(name, "holds a line that is not JSON") from error
+    return None
+
+
 def read_sources(mirror: str) -> Iterator[dict[str, Any]]:
     """The lines of ``sources.jsonl``, in order."""
     path = os.path.join(mirror, "sources.jsonl")

@@ -13,10 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import describe, findings
+from blendex.builds import describe, findings, log
 from blendex.builds.pace import pace
 from blendex.builds.submit import load_submission
-from blendex.catalog import blobs, builds, deaths, notices, states, trace
+from blendex.catalog import blobs, builds, deaths, notices, states, trace, workers
 from blendex.catalog.models import RUNNING, Build
 from service import lookup
 from service.addresses import public
@@ -35,6 +35,7 @@ router = APIRouter(
 PROBLEMS = 25
 UNITS = 100
 DEATHS = 10
+LOG = 40
 TABLE = 40
 DATASETS = 200
 LINES = 120
@@ -90,9 +91,13 @@ def moving(house: House, session: Session, build: Build, now: float) -> dict[str
     speed = pace(session, build, sums)
     summary = describe.build_summary(house.site, session, build, sums, speed)
     cells = traced["cells"] if traced else []
+    hands = workers.in_hand(session, sorted({unit.worker for unit, _ in speed.in_hand if unit.worker}))
     return {
         "build": summary,
         "running": running,
+        "hands": hands,
+        "log": log.tail(session, build, LOG + 1, speed.ended),
+        "most_log": LOG,
         "stages": _stages(summary, now),
         "amount": _amount(traced["sums"]) if traced else None,
         "cells": cells,
@@ -124,7 +129,15 @@ def _problems(session: Session, build: Build, start: int) -> dict[str, Any]:
     }
 
 
-def _notes(session: Session, build: Build) -> dict[int, list[str]]:
+def _plan(session: Session, build: Build) -> dict[str, Any]:
+    """What was planned, when that can be parsed for a page."""
+    if build.plan is None or blobs.size(session, build.plan) > MOST_BYTES:
+        return {"warnings": []}
+    value: dict[str, Any] = blobs.get_json(session, build.plan)
+    return value
+
+
+def _notes(session: Session, build: Build, plan: dict[str, Any]) -> dict[int, list[str]]:
     """What is to be said in the margin of the posted text, by line."""
     notes: dict[int, list[str]] = {}
 
@@ -134,27 +147,25 @@ def _notes(session: Session, build: Build) -> dict[int, list[str]]:
         if len(told) < 3 and text not in told:
             told.append(text)
 
-    for name in (build.problems, build.plan):
-        if name is None or blobs.size(session, name) > MOST_BYTES:
-            continue
-        value = blobs.get_json(session, name)
-        items = value if isinstance(value, list) else value["warnings"]
-        for item in items:
-            about = "blend_" if "blend_file" in item else ""
-            line = item.get(f"{about}line")
-            if line and item.get(f"{about}file") == build.file:
-                add(item, line)
+    problems = []
+    if build.problems is not None and blobs.size(session, build.problems) <= MOST_BYTES:
+        problems = blobs.get_json(session, build.problems)
+    for item in (*problems, *plan["warnings"]):
+        about = "blend_" if "blend_file" in item else ""
+        line = item.get(f"{about}line")
+        if line and item.get(f"{about}file") == build.file:
+            add(item, line)
     return notes
 
 
-def _posted(session: Session, build: Build, start: int, most: int) -> dict[str, Any] | None:
+def _posted(session: Session, build: Build, plan: dict[str, Any], start: int, most: int) -> dict[str, Any] | None:
     """Lines of the text as it was posted, with the margin."""
     if build.submission is None:
         return None
     if blobs.size(session, build.submission) > MOST_BYTES:
         return {"lines": [], "start": 0, "count": 0, "next": None, "too_large": True}
     lines = load_submission(session, build)["text"].splitlines()
-    notes = _notes(session, build)
+    notes = _notes(session, build, plan)
     shown = [
         {"number": number, "text": text[:2_000], "notes": notes.get(number, [])}
         for number, text in enumerate(lines[start : start + most], start + 1)
@@ -210,17 +221,14 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
         now = states.now(session)
         values = moving(house, session, row, now)
         rows = builds.datasets(session, row.id)
-        datasets = [
-            {"name": item.name, "type": item.type, "sources": item.sources, "weight": item.weight,
-             "records": item.records, "bytes": item.bytes}
-            for item in rows[:DATASETS]
-        ]  # fmt: skip
+        plan = _plan(session, row)
+        datasets = describe.datasets(rows[:DATASETS], plan)
         counted = row.state not in ("queued", "planning") and 0 < row.sources <= COUNTED
         values |= {
             "problems": _problems(session, row, problems),
             "datasets": _packing(datasets, row.packs),
             "more_datasets": max(0, len(rows) - DATASETS),
-            "posted": _posted(session, row, 0, LINES),
+            "posted": _posted(session, row, plan, 0, LINES),
             "findings": findings.report(house.site, session, row, 0) if counted else None,
             "countable": row.sources > COUNTED,
             "why": row.options.get("accepted_why"),
@@ -318,7 +326,7 @@ def posted(request: Request, house: HouseOf, build: str, line: Page = 0) -> Resp
     """The posted blend, some hundred lines at a time."""
     with house.site.work.read() as session:
         row = lookup.get_build(house, session, build)
-        text = _posted(session, row, line, FULL_LINES)
+        text = _posted(session, row, _plan(session, row), line, FULL_LINES)
         now = states.now(session)
     return page(request, "posted.html", now, build=row, posted=text)
 

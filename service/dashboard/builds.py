@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import describe
+from blendex.builds import describe, labels
 from blendex.catalog import builds, states
 from blendex.catalog.models import RUNNING
 from service import lookup
@@ -39,20 +39,30 @@ Text = Annotated[str, Query(max_length=200)]
 class Filter:
     """What of the builds is shown, as it stands in the address."""
 
-    def __init__(self, state: Text = "", name: Text = "", owner: Text = "", text: Text = "", before: Text = "") -> None:
+    def __init__(
+        self, state: Text = "", name: Text = "", owner: Text = "", text: Text = "", label: Text = "", before: Text = ""
+    ) -> None:
         self.state = state if state in GROUPS else ""
         self.name, self.owner, self.text, self.before = name.strip(), owner.strip(), text.strip(), before
+        self.label = " ".join(label.split())
+        self.labels = labels.parse(self.label.split())
 
     def query(self, **changed: str) -> str:
         """The query of an address, with some things changed; empty ones are left out."""
-        values = {"state": self.state, "name": self.name, "owner": self.owner, "text": self.text} | changed
+        names = ("state", "name", "owner", "text", "label")
+        values = {name: getattr(self, name) for name in names} | changed
         told = urlencode({key: value for key, value in values.items() if value})
         return f"?{told}" if told else ""
 
     @property
     def plain(self) -> bool:
         """Whether everything is shown, from the newest on."""
-        return not (self.state or self.name or self.owner or self.text or self.before)
+        return not (self.state or self.before or self.narrowed)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether something is asked for besides the state."""
+        return bool(self.name or self.owner or self.text or self.labels)
 
 
 def _row(house: House, session: Any, build: Any) -> dict[str, Any]:
@@ -66,11 +76,11 @@ def _read(house: House, wish: Filter) -> tuple[dict[str, Any], float]:
         team = house.site.who.only
         census = builds.census(session, team)
         wanted = GROUPS[wish.state] or (states.ENDED if wish.plain or wish.before else ())
-        if wish.name or wish.owner or wish.text:
+        if wish.narrowed:
             wanted = GROUPS[wish.state]
         found = builds.page(
             session, team=team, states=wanted, name=wish.name or None, owner=wish.owner or None, text=wish.text or None,
-            before=before, limit=PAGE + 1,
+            labels=wish.labels, before=before, limit=PAGE + 1,
         )  # fmt: skip
         running = builds.page(session, team=team, states=RUNNING, limit=MOST_RUNNING) if wish.plain else []
         rows = [_row(house, session, build) for build in found[:PAGE]]
@@ -124,6 +134,7 @@ async def start(request: Request, house: HouseOf) -> Response:
     form = await read_form(request)
     query = [(name, form.get(name)) for name in ("base", "name", "packs", "on_bad", "lint") if form.get(name)]
     query += [(name, line) for name in ("var", "env", "view", "allow") for line in form.lines(name)]
+    query += [("label", item) for item in form.get("labels").split()]
     files = form.files.get("files", [])
     text = form.fields.get("text", "")
     if form.get("path") and not text.strip() and not files:

@@ -11,17 +11,18 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import describe
+from blendex.builds import describe, verifying
 from blendex.builds.difference import Difference, difference
 from blendex.builds.naming import not_found
 from blendex.builds.usage import usage
-from blendex.catalog import builds, holds, mirrors, states
+from blendex.catalog import builds, holds, mirrors, states, verifications
 from blendex.catalog.models import Mirror
 from blendex.errors import BlendexError
 from blendex.units.receipt import read_receipt
 from service import lookup
+from service.dashboard.forms import ask, read_form
 from service.dashboard.live import Part, stream
-from service.dashboard.pages import PageRoute, page, render
+from service.dashboard.pages import PageRoute, page, render, see
 from service.house import House, HouseOf
 from service.query import refuse_unknown
 
@@ -56,7 +57,11 @@ def _read(house: House, text: str, before: str) -> tuple[dict[str, Any], float]:
                 return mirrors.page(session, before=after, limit=most)
 
             found, last = house.resolver.verdicts.page(house.site, fetch, start, PAGE)
-        shown = [describe.mirror_summary(house.site, row) for row in found[:PAGE]]
+        verified = verifications.of(session, [row.key for row in found[:PAGE]])
+        shown = [
+            describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))
+            for row in found[:PAGE]
+        ]
         names = mirrors.names_of(session, [row["key"] for row in shown], team)
         following = urlencode({"text": text, "before": last}) if last is not None else None
         now = states.now(session)
@@ -96,6 +101,7 @@ def show(
     answer = house.resolver.mirror(lookup.mirror_key(key))
     with house.site.work.read() as session:
         row = mirrors.get(session, key)
+        verified = verifying.summary(verifications.of(session, [key]).get(key))
         summary = describe.mirror_summary(house.site, row) if row is not None else None
         users = builds.of_mirror(session, key, 20, house.site.who.only)
         names = mirrors.names_of(session, [key], house.site.who.only).get(key, [])
@@ -122,8 +128,17 @@ def show(
         request, "mirror.html", now,
         key=key, mirror=summary, state="collected" if answer.path is None else "published", receipt=receipt,
         names=names, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
-        trouble=trouble, folder=answer.path, held_by=held_by,
+        trouble=trouble, folder=answer.path, held_by=held_by, verified=verified,
     )  # fmt: skip
+
+
+@router.post("/mirrors/{key}/verify")
+async def verify(request: Request, key: str) -> Response:
+    """Have it read whole."""
+    form = await read_form(request)
+    query = [("sources", "true")] if form.get("sources") else []
+    (await ask(request, f"/v1/mirrors/{lookup.mirror_key(key)}/verify", query=query)).check()
+    return see(f"/mirrors/{key}#h-verified")
 
 
 def _sources(mirror: str, at: int) -> dict[str, Any]:

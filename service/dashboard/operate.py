@@ -28,7 +28,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=
 # Shown in places of their own; whatever else a worker tells is shown as it is.
 _KNOWN = (
     "id", "state", "host", "pid", "version", "classes", "slots", "busy", "budget_bytes", "taken_bytes", "started_at",
-    "seen_at", "used_bytes", "predicted_bytes", "waiting", "ledger", "polled_at",
+    "seen_at", "used_bytes", "predicted_bytes", "waiting", "ledger", "polled_at", "in_hand",
 )  # fmt: skip
 # Memory over time, as this process saw it while somebody looked: half an hour of heartbeats.
 _SEEN: deque[tuple[float, int, int]] = deque(maxlen=720)
@@ -57,8 +57,12 @@ def _workers(house: House) -> tuple[dict[str, Any], float]:
         now = states.now(session)
     for item in found:
         item["held"] = held.get(item["id"], [])
+        item["hands"] = {hand["unit"]: hand["source"] for hand in item["in_hand"]}
         item["told"] = [
-            pair for name, value in item.items() if name not in (*_KNOWN, "held") for pair in _told(name, value)
+            pair
+            for name, value in item.items()
+            if name not in (*_KNOWN, "held", "hands")
+            for pair in _told(name, value)
         ]
     alive = [item for item in found if item["state"] != "silent"]
     latest = max((item["seen_at"] for item in alive), default=0.0)

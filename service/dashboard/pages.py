@@ -71,6 +71,8 @@ def _environment() -> Environment:
         "moment": words.moment,
         "state": words.state,
         "weight": words.weight,
+        "percent": words.percent,
+        "hours": words.hours,
         "short": words.short,
         "query": urlencode,
         "worst": lambda cell: trace.worst(cell["units"]),

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
+from blendex.builds import history
 from blendex.builds.usage import usage
 from blendex.builds.visibility import DERIVED, reader
 from blendex.catalog import sources, states
@@ -52,6 +53,7 @@ def listed(request: Request, house: HouseOf, path: Text = "", after: Text = "", 
         found = _seen(house, session, text, place)
         exact = [item for item in found if text in (item.address, item.path)] if text else []
         used = usage(session, text, house.site.who.only) if text and (exact or not found) else None
+        contents = [history.contents(house.site, session, item, used, text) for item in exact] if used else []
         now = states.now(session)
     rows = found[:PAGE]
     following = None
@@ -59,6 +61,7 @@ def listed(request: Request, house: HouseOf, path: Text = "", after: Text = "", 
         following = urlencode({"path": text, "after": rows[-1].address, "recipe": rows[-1].recipe})
     return page(
         request, "sources.html", now,
-        text=text, rows=[] if exact and len(exact) == len(found) else rows, exact=exact, used=used, next=following,
+        text=text, rows=[] if exact and len(exact) == len(found) else rows, used=used, next=following,
+        exact=list(zip(exact, contents, strict=True)),
         most=MOST_USES, classes={**FINDINGS, **CROSS_FINDINGS},
     )  # fmt: skip

@@ -97,6 +97,20 @@ def ago(at: float | None, now: float) -> Markup:
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(exact, moment(at), text)
 
 
+def percent(value: float | None) -> str:
+    """12.5 %, 0.031 %: a part of 1, in three digits."""
+    return "–" if value is None else f"{100 * value:.3g} %"
+
+
+def hours(value: float | None) -> str:
+    """1,204 h; 0.25 h; less than a hundredth as seconds."""
+    if value is None:
+        return "–"
+    if value < 0.01:
+        return f"{3600 * value:.0f} s"
+    return f"{value:,.0f} h" if value >= 100 else f"{value:.3g} h"
+
+
 def weight(value: float | None) -> str:
     """A weight, in as few digits as tell it."""
     return "–" if value is None else f"{value:.6g}"
@@ -113,6 +127,7 @@ def state(name: str) -> Markup:
         "queued": "○", "planning": "◔", "indexing": "◑", "packing": "◕", "publishing": "◕", "ready": "✓",
         "failed": "✕", "cancelled": "–", "published": "✓", "condemned": "!", "collected": "–", "working": "●",
         "draining": "◒", "silent": "✕", "ok": "✓", "trouble": "✕", "waiting": "○", "leased": "◑", "done": "✓",
+        "whole": "✓", "damaged": "✕", "running": "◑",
     }.get(name, "·")  # fmt: skip
     return Markup('<span class="state state-{0}"><span aria-hidden="true">{1}</span> {0}</span>').format(
         escape(plain(name)), mark

@@ -34,19 +34,21 @@ def test_the_first_evening(blendex: Run, tmp_path: Path) -> None:
     blend = blendex("sample", "data").stdout.strip()
     plan = json.loads(blendex("plan", blend, "--data-blend-dir", f"{tmp_path}/data", "--json").stdout)
     assert (plan["sources"], plan["reused"]) == (17, 0)
-    built = blendex("build", blend, "--data-blend-dir", f"{tmp_path}/data", "--name", "first")
+    built = blendex("build", blend, "--data-blend-dir", f"{tmp_path}/data", "--name", "first", "--label", "run=7")
     path = built.stdout.splitlines()[-1]
     assert Path(path, "READY").exists()
     assert "17 sources" in built.stderr
     assert (tmp_path / "root/names/first").read_text() == path + "\n"
     assert "17 sidecars" in blendex("verify", path, "--sources").stdout
-    build = json.loads(blendex("builds", "--json").stdout)[0]
-    assert (build["state"], build["path"]) == ("ready", path)
+    build = json.loads(blendex("builds", "--json", "--label", "run=7").stdout)[0]
+    assert (build["state"], build["path"], build["labels"]) == ("ready", path, {"run": "7"})
+    assert blendex("builds", "log", build["id"]).stdout.splitlines()[-1].endswith("published")
     assert build["id"] in blendex("builds").stdout
     assert json.loads(blendex("builds", "show", build["id"], "--json").stdout)["datasets"]
     assert "dataset" in blendex("builds", "show", build["id"]).stdout
     mirror = json.loads(blendex("mirrors", "--json").stdout)[0]
     assert mirror["key"] in blendex("mirrors").stdout
+    assert "whole: 17 sources checked" in blendex("mirrors", "verify", mirror["key"]).stdout
     assert json.loads(blendex("mirrors", "show", mirror["key"], "--json").stdout)["receipt"]["counts"]["sources"] == 17
     blendex("names", "set", "second", build["id"])
     assert [item["name"] for item in json.loads(blendex("names", "--json").stdout)] == ["first", "second"]

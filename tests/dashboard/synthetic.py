@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import func, select, update
 
 from blendex.builds.site import Site
-from blendex.catalog import blobs, builds, dialect, states
+from blendex.catalog import blobs, builds, dialect, states, workers
 from blendex.catalog import units as units_catalog
-from blendex.catalog.models import Subscription, Unit
+from blendex.catalog.models import BuildEvent, Subscription, Unit
 
 SOURCES = 400_000
 EACH = 20
@@ -32,6 +32,13 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml", sources:
         build.state, build.sources, build.reused, build.bytes = "indexing", sources, 61_440, 38 * 10**12
         build.stages = {"queued": began - 60, "planning": began - 55, "indexing": began}
         build.names, build.version = ["granary-v4"], 7
+        build.labels = {"project": "granary", "stage": "pretrain"}
+        for at, event, about in (
+            (began - 60, "submitted", {"who": "ada"}),
+            (began - 55, "planning", {}),
+            (began, "indexing", {"sources": sources, "reused": 61_440}),
+        ):
+            session.add(BuildEvent(build=build.id, at=at, event=event, about=about))
         plan = {"datasets": [], "derived": [], "warnings": [], "entries": DATASETS}
         build.plan, build.problems = blobs.put_json(session, plan), blobs.put_json(session, [])
         described = []
@@ -43,6 +50,7 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml", sources:
                     "name": f"granary/set{number:02d}",
                     "type": "nemo_tarred",
                     "weight": 0.0125,
+                    "share": 0.0125,
                     "list_hash": blobs.put(session, blobs.pack_list(rows)),
                     "sources": share,
                 }
@@ -81,6 +89,15 @@ def big(site: Site, name: str = "/data/blends/granary-everything.yaml", sources:
         ids = session.execute(dialect.table(Unit).select().with_only_columns(Unit.id).where(Unit.build == build.id))
         rows = [{"unit": row.id, "build": build.id, "sources": EACH} for row in ids]
         session.execute(dialect.table(Subscription).insert(), rows)
+        first = session.scalars(select(Unit).where(Unit.build == build.id, Unit.state == "leased").limit(1)).one()
+        workers.beat(
+            session, str(first.worker), 86_400,
+            {
+                "host": "cpu-00", "pid": 11, "version": "0.1.0", "state": "working", "classes": ["index"], "slots": 8,
+                "busy": 1, "budget": 16 * 10**9, "taken": 2**29, "used": 3 * 10**8,
+                "in_hand": [{"unit": first.id, "work": "index", "source": "/data/set7/audio_3.tar"}],
+            },
+        )  # fmt: skip
         return build.id
 
 

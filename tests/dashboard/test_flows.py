@@ -41,7 +41,7 @@ def start(page: Page, blend: str, **fields: str) -> str:
 
 def test_start_and_watch_to_the_end(tab: Page, service: Service, request: pytest.FixtureRequest) -> None:
     blend = corpus.corpus(folder_of(service, request), shards=40)
-    build = start(tab, blend, Name="watched")
+    build = start(tab, blend, Name="watched", Labels="project=granary run=7")
     # Nothing is reloaded by hand: what moves comes by itself.
     expect(tab.locator("#live .lead .state")).to_contain_text("ready", timeout=SECONDS)
     expect(tab.get_by_role("heading", name="Use it")).to_be_visible()
@@ -53,6 +53,14 @@ def test_start_and_watch_to_the_end(tab: Page, service: Service, request: pytest
     row = tab.get_by_role("group", name="Datasets").get_by_role("row").nth(1)
     expect(row).to_contain_text("80")
     expect(row).to_contain_text("400")
+    # What happened came with it, and its labels lead to the builds that have them.
+    told = tab.get_by_role("group", name="Log").locator("tbody tr")
+    expect(told.first).to_contain_text("published")
+    expect(told.last).to_contain_text("asked for by")
+    tab.get_by_role("link", name="run=7").click()
+    assert "label=run%3D7" in tab.url
+    expect(tab.locator("tbody tr")).to_have_count(1)
+    expect(tab.locator(f"#b-{build}")).to_contain_text("project=granary")
 
 
 def broken(folder: Path) -> tuple[str, dict[Path, bytes]]:
@@ -160,6 +168,12 @@ def test_search_a_mirror(tab: Page, service: Service, ready: dict[str, Any]) -> 
     tab.get_by_role("link", name=key[:16]).click()
     expect(tab.get_by_role("heading", name="Receipt")).to_be_visible()
     expect(tab.locator("#page")).to_contain_text(key)
+    # It is read whole when somebody asks, and what came of it is told where it is found.
+    tab.get_by_label("and whether its sources are unchanged").check()
+    tab.get_by_role("button", name="Verify it").click()
+    expect(tab.locator("#h-verified")).to_be_visible()
+    tab.goto(f"/mirrors?text={key}")
+    expect(tab.locator(f"#m-{key[:16]}")).to_contain_text("whole")
     tab.goto("/mirrors?text=nothing-like-that")
     expect(tab.locator("#page")).to_contain_text("No mirror is like that.")
 
@@ -172,7 +186,9 @@ def test_look_up_a_source(tab: Page, service: Service, ready: dict[str, Any], fa
     expect(tab.get_by_role("heading", name="Who uses it")).to_be_visible()
     used = tab.get_by_role("group", name="Who uses it")
     expect(used).to_contain_text("sample")
-    expect(used.get_by_role("link", name=ready["id"])).to_be_visible()
+    expect(used).to_contain_text(ready["id"])
+    held = tab.get_by_role("group", name="What it held")
+    expect(held.get_by_role("link", name=ready["mirror"][:12])).to_be_visible()
     tab.goto(f"/sources?path={failed['problems'][0]['path']}")
     expect(tab.locator("#page")).to_contain_text(failed["problems"][0]["code"])
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
-from blendex.catalog import deaths, states, workers
+from blendex.catalog import deaths, states, verifications, workers
 from blendex.catalog.models import Unit
 from service.dashboard import drawing, operate, words
 from tests.dashboard import synthetic
@@ -38,7 +38,7 @@ def built(site: Site, blend: str, folder: Path, **values: object) -> dict[str, A
 
 
 def test_every_page_says_what_is_there(site: Site, client: httpx.Client, tmp_path: Path) -> None:
-    ready = built(site, corpus.corpus(tmp_path), tmp_path, name="one")
+    ready = built(site, corpus.corpus(tmp_path), tmp_path, name="one", labels={"project": "granary", "git": "3f2a9c1"})
     other = built(site, corpus.corpus(tmp_path, name="b"), tmp_path, name="two")
     corpus.put(tmp_path / "a/audio_1.tar", b"no tar" * 300)
     failed = built(site, corpus.corpus(tmp_path, name="c") + _entry(tmp_path, "a"), tmp_path)
@@ -50,13 +50,20 @@ def test_every_page_says_what_is_there(site: Site, client: httpx.Client, tmp_pat
         workers.beat(
             session, "cpu-08.11.aa", 30, told | {"used": 10**9, "waiting": "index is paused: the disk is full"}
         )
+        verifications.begin(session, ready["mirror"], with_sources=False, patience=60)
+        fault = {"path": "idx/x.idx", "reason": "has 7 bytes instead of 8"}
+        verifications.end(session, ready["mirror"], "damaged", result={"sources": 6, "faults": [fault]}, error=None)
         unit = session.scalars(select(Unit).where(Unit.state == "leased").limit(1)).one()
         deaths.record(session, unit, "cpu-08.11.aa", "memory", in_hand="/data/set7/audio_3.tar", memory=2**30)
     bad = failed["problems"][0]
     pages = {
         "/builds": ["granary-everything.yaml", ready["id"], "indexing", "failed", "one"],
         "/builds?state=failed": [failed["id"]],
-        f"/builds/{ready['id']}": ["Use it", ready["path"], "0.5", "idxpack", "blend.yaml"],
+        "/builds?label=project%3Dgranary": [ready["id"], "git=3f2a9c1", 'value="project=granary"'],
+        f"/builds/{ready['id']}": [
+            "Use it", ready["path"], "0.5", "idxpack", "blend.yaml", "project=granary", "published", "100 %", "local",
+            "planned: 6 sources, 0 known already", "Hours",
+        ],
         f"/builds/{failed['id']}": [bad["code"], bad["path"], "Exclude and publish", "Retry this one"],
         f"/builds/{big}": [
             "In hand",
@@ -64,21 +71,30 @@ def test_every_page_says_what_is_there(site: Site, client: httpx.Client, tmp_pat
             "Cancel the build",
             "Waited for",
             "came to nothing",
+            "/data/set7/audio_3.tar",
+            "20 sources in 4.0 s",
         ],
         f"/builds/{big}/units": ["cpu-00.11.aa", "Being read"],
         f"/builds/{big}/posted": ["manifest_filepath: /data/set0"],
         f"/builds/{ready['id']}/units": ["From unit"],
         f"/builds/{failed['id']}/findings": ["By kind"],
-        "/mirrors": [ready["mirror"][:16], other["mirror"][:16], "one", "two"],
-        f"/mirrors/{ready['mirror']}": [ready["mirror"], "Receipt", "idxpack", f"{tmp_path}/a/audio_0.tar"],
+        "/mirrors": [ready["mirror"][:16], other["mirror"][:16], "one", "two", "damaged", "1 fault"],
+        f"/mirrors/{ready['mirror']}": [ready["mirror"],
+            "Receipt", "idxpack", f"{tmp_path}/a/audio_0.tar", "has 7 bytes instead of 8", "git=3f2a9c1",
+        ],
         f"/mirrors/{ready['mirror']}?against=two": ["6 added", "6 removed", "0 changed"],
         f"/sources?path={tmp_path}/a/": [f"{tmp_path}/a/audio_0.tar"],
-        f"/sources?path={tmp_path}/a/audio_0.tar": ["Who uses it", ready["id"], failed["id"], "structure"],
+        f"/sources?path={tmp_path}/a/audio_0.tar": [
+            "Who uses it", ready["id"], failed["id"], "structure", "What it held", ready["mirror"][:12],
+            "project=granary",
+        ],
         f"/sources?path={bad['path']}": [bad["code"]],
-        "/workers": ["cpu-01", "3 / 8", "index unit", big, "the disk is full", "/data/set7/audio_3.tar", "1.0 GB"],
+        "/workers": [
+            "cpu-01", "3 / 8", "index unit", big, "the disk is full", "/data/set7/audio_3.tar", "1.0 GB", "reads",
+        ],
         "/lint": ["Lint"],
         "/health": ["Disk of the root", "waiting", site.work.engine.dialect.name],
-    }
+    }  # fmt: skip
     for address, wanted in pages.items():
         answer = client.get(address)
         assert answer.status_code == 200, (address, answer.text[:2_000])

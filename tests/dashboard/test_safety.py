@@ -11,7 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser
 
-from blendex.catalog import blobs, builds
+from blendex.catalog import blobs, builds, events
 from tests.dashboard import synthetic
 from tests.dashboard.conftest import opened
 from tests.service.conftest import Service
@@ -52,6 +52,7 @@ def test_a_form_needs_the_token_of_its_cookie(idle: Service) -> None:
         f"/builds/{'0' * 26}/cancel": {},
         f"/builds/{'0' * 26}/retry": {},
         f"/builds/{'0' * 26}/accept": {"why": "because"},
+        f"/mirrors/{'0' * 64}/verify": {},
         "/lint": {"text": "a: 1"},
         "/lint/report": {"text": "a: 1"},
         "/theme": {"theme": "dark"},
@@ -110,6 +111,7 @@ def test_hostile_names_are_text(browser: Browser, idle: Service) -> None:
         described = {"position": 0, "name": name, "type": hostile(rng).replace("\x00", "")[:100], "weight": 1.0,
                      "list_hash": blobs.put(session, b""), "sources": 0}  # fmt: skip
         builds.set_datasets(session, build.id, [described])
+        events.note(session, build.id, "accepted", who=hostile(rng), why=hostile(rng), file=hostile(rng))
         number = build.id
     query = {"text": hostile(rng), "name": hostile(rng), "owner": hostile(rng)}
     addresses = [

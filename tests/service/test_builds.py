@@ -32,6 +32,22 @@ def test_pages(service: Service, ready: dict[str, Any], shards: tuple[str, Path]
     assert service.http.get("/v1/builds?before=..").status_code == 404
 
 
+def test_labels_and_log(service: Service, shards: tuple[str, Path]) -> None:
+    build = service.built(shards[0], label=["project=granary", "run=7"])
+    assert build["labels"] == {"project": "granary", "run": "7"}
+    found = service.http.get("/v1/builds", params={"label": ["run=7", "project=granary"], "limit": 1}).json()
+    assert [item["id"] for item in found["builds"]] == [build["id"]]
+    assert "label=run%3D7&label=project%3Dgranary" in found["next"]
+    assert service.http.get(found["next"]).json()["builds"] == []
+    for query in ("label=run", "label=a=b&label=a=c", "label=a%20b=c"):
+        assert service.http.get(f"/v1/builds?{query}").status_code == 400
+        assert service.http.post(f"/v1/builds?{query}", content=shards[0]).status_code == 400
+    lines = service.http.get(build["links"]["log"]).json()["log"]
+    assert (lines[0]["event"], lines[-1]["event"]) == ("ready", "submitted")
+    assert all(line["says"] for line in lines)
+    assert len(service.http.get(build["links"]["log"], params={"limit": 2}).json()["log"]) == 2
+
+
 def test_bad_file_then_accept(service: Service, shards: tuple[str, Path]) -> None:
     blend, folder = shards
     bad = corpus.put(folder / "bad.json", b'{"audio_filepath": "a.wav", "duration": 1}\n{"half": ')

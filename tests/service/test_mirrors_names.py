@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,33 @@ def test_mirrors(service: Service, ready: dict[str, Any], shards: tuple[str, Pat
     assert service.http.get("/v1/mirrors?before=x").status_code == 404
     assert service.http.get(f"/v1/mirrors?before={'0' * 64}").status_code == 404
     assert service.http.get(f"/v1/mirrors/{'0' * 64}").status_code == 404
+
+
+def test_verify(service: Service, ready: dict[str, Any]) -> None:
+    own = f"/v1/mirrors/{ready['mirror']}"
+    begun = service.http.post(f"{own}/verify?sources=1")
+    assert (begun.status_code, begun.json()["key"]) == (202, ready["mirror"])
+    deadline = time.monotonic() + 60
+    while (found := service.http.get(own).json()["verification"])["state"] == "running":
+        assert time.monotonic() < deadline
+    assert (found["state"], found["sources"], found["with_sources"]) == ("whole", ready["sources"], True)
+    assert (found["faults"], found["changed"], found["error"]) == ([], [], None)
+    listed = service.http.get("/v1/mirrors?limit=200").json()["mirrors"]
+    assert {item["key"]: item["verification"] for item in listed}[ready["mirror"]] == found
+    assert service.http.post(f"/v1/mirrors/{'0' * 64}/verify").status_code == 404
+    assert service.http.post(f"{own}/verify?sources=perhaps").status_code == 400
+
+
+def test_a_source(service: Service, ready: dict[str, Any]) -> None:
+    path = f"{service.data}/sample/nemo_tarred/audio_0.tar"
+    found = service.http.get("/v1/sources", params={"path": path}).json()
+    (source,) = found["sources"]
+    (content,) = source["contents"]
+    assert ready["mirror"] in content["mirrors"]
+    assert (content["current"], content["content_hash"]) == (True, source["content_hash"])
+    assert ready["id"] in [item["build"] for item in found["uses"]]
+    assert service.http.get("/v1/sources", params={"path": path[:-1]}).status_code == 404
+    assert service.http.get("/v1/sources").status_code == 400
 
 
 def test_receipt(service: Service, ready: dict[str, Any]) -> None:

@@ -58,6 +58,7 @@ def test_batches_serve_it(open_site: OpenSite, data: Path, cluster: Cluster) -> 
     }  # fmt: skip
     assert "export USE_AIS_GET_BATCH='true'" in lines(site, built)
     assert access.of_mirror(site, built["mirror"]) == built["access"]
+    assert [item["access"] for item in built["datasets"]] == ["batch", "batch"]
 
 
 def test_only_individual_gets_serve_it(open_site: OpenSite, data: Path, cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from blendex.builds import control, degraded, describe, findings, submit
+from blendex.builds import control, degraded, describe, findings, labels, log, submit
 from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.catalog.models import RUNNING
@@ -50,6 +50,7 @@ def links(summary: dict[str, Any]) -> dict[str, str | None]:
         "events": f"{own}/events",
         "problems": f"{own}/problems",
         "findings": f"{own}/findings",
+        "log": f"{own}/log",
         "blend": f"{own}/blend" if summary["state"] == "ready" else None,
         "blend_diff": f"{own}/blend.diff" if summary["state"] == "ready" else None,
         "mirror": f"/v1/mirrors/{summary['mirror']}" if summary["mirror"] else None,
@@ -144,19 +145,22 @@ def page(
         str | None,
         Query(description="The beginning of an id, or a part of a file, a dataset or an error.", max_length=200),
     ] = None,
+    label: Annotated[list[str], Query(description="`KEY=VALUE`: only those that have all of these. Repeatable.")] = [],  # noqa: B006
 ) -> Response:
     """Newest first."""
-    wanted = {"state": state, "owner": owner, "name": name, "text": text}
+    wanted = {"state": state, "owner": owner, "name": name, "text": text, "label": label}
+    asked = labels.parse(label)
     with house.site.work.read() as session:
         after = lookup.build_id(before) if before is not None else None
         rows = builds.page(
-            session, team=house.site.who.only, state=state, owner=owner, name=name, text=text, before=after, limit=limit
-        )
+            session, team=house.site.who.only, state=state, owner=owner, name=name, text=text, labels=asked,
+            before=after, limit=limit,
+        )  # fmt: skip
         found = [_linked(describe.build_summary(house.site, session, row)) for row in rows]
     following = None
     if len(found) == limit:
         query = {"before": found[-1]["id"], "limit": limit} | {key: item for key, item in wanted.items() if item}
-        following = f"/v1/builds?{urlencode(query)}"
+        following = f"/v1/builds?{urlencode(query, doseq=True)}"
     return Json({"builds": found, "next": following})
 
 
@@ -204,6 +208,18 @@ def findings_of(
     with house.site.work.read() as session:
         found = findings.report(house.site, session, lookup.get_build(house, session, build), limit)
     return Json(found)
+
+
+@router.get("/{build}/log", summary="What happened to it", responses={200: {"model": schemas.Log}})
+def log_of(
+    house: HouseOf,
+    build: str,
+    limit: Annotated[int, Query(ge=1, le=log.MOST, description="Most lines.")] = log.MOST,
+) -> Response:
+    """The last lines of its log, the newest first; while it runs, with the units that ended last."""
+    with house.site.work.read() as session:
+        lines = log.tail(session, lookup.get_build(house, session, build), limit)
+    return Json({"id": build, "log": lines})
 
 
 @router.get(

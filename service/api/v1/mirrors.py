@@ -15,10 +15,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from blendex.builds import access, degraded, describe, keeping
+from blendex.builds import access, degraded, describe, keeping, verifying
 from blendex.builds.resolve import Answer
 from blendex.builds.visibility import archived
-from blendex.catalog import mirrors
+from blendex.catalog import mirrors, verifications
 from blendex.errors import BlendexError, Code
 from blendex.mirrors import holds
 from blendex.mirrors.holds import Wish
@@ -54,7 +54,10 @@ def page(
         rows, last = house.resolver.verdicts.page(
             house.site, lambda after, most: mirrors.page(session, before=after, limit=most), start, limit
         )
-        found = [_linked(describe.mirror_summary(house.site, row)) for row in rows]
+        verified = verifications.of(session, [row.key for row in rows])
+        found = [
+            _linked(describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))) for row in rows
+        ]
     following = f"/v1/mirrors?before={last}&limit={limit}" if last is not None else None
     return Json({"mirrors": found, "next": following})
 
@@ -106,7 +109,8 @@ def show(house: HouseOf, key: str) -> Response:
     def catalog() -> dict[str, Any]:
         with house.site.work.read() as session:
             row = mirrors.get(session, key)
-            found = describe.mirror_summary(house.site, row) if row is not None else {}
+            verified = verifying.summary(verifications.of(session, [key]).get(key))
+            found = describe.mirror_summary(house.site, row, verified) if row is not None else {}
         # Whichever build asked: what it tried may be another team's.
         tried = access.of_mirror(house.site, key) if house.site.who.everything else None
         return found | {"access": tried} if found else {}
@@ -184,6 +188,24 @@ def release(house: HouseOf, key: str, kind: str, holder: str) -> Response:
     known = _seen(house, key)
     keeping.release(house.site, known, kind, holder)
     return Json(keeping.show(house.site, known))
+
+
+@router.post(
+    "/{key}/verify",
+    summary="Read it whole, and compare it with its receipt",
+    status_code=202,
+    responses={202: {"model": schemas.Mirror, "description": "Under way; `verification` tells its outcome."}},
+)
+def verify(
+    house: HouseOf,
+    key: str,
+    sources: Annotated[bool, Query(description="Also ask whether the sources are unchanged.")] = False,
+) -> Response:
+    """Asking again while it is under way begins no second one."""
+    house.verifier.ask(_seen(house, key), with_sources=sources)
+    answer = show(house, key)
+    answer.status_code = 202
+    return answer
 
 
 @router.get(

@@ -35,6 +35,7 @@ class BuildLinks(BaseModel):
     events: str
     problems: str
     findings: str
+    log: str
     blend: str | None
     blend_diff: str | None
     mirror: str | None
@@ -58,6 +59,7 @@ class Build(BaseModel):
                     "eta_seconds": None,
                     "error": None,
                     "names": ["granary-v3"],
+                    "labels": {"project": "granary"},
                     "version": 7,
                     "links": {
                         "self": f"/v1/builds/{ID}",
@@ -65,6 +67,7 @@ class Build(BaseModel):
                         "events": f"/v1/builds/{ID}/events",
                         "problems": f"/v1/builds/{ID}/problems",
                         "findings": f"/v1/builds/{ID}/findings",
+                        "log": f"/v1/builds/{ID}/log",
                         "blend": f"/v1/builds/{ID}/blend",
                         "blend_diff": f"/v1/builds/{ID}/blend.diff",
                         "mirror": f"/v1/mirrors/{KEY}",
@@ -85,6 +88,23 @@ class Builds(BaseModel):
 
     builds: list[Build]
     next: str | None
+
+
+class Line(BaseModel):
+    """A line in the log of a build: the event and its words; what belongs to the event stands beside."""
+
+    model_config = ConfigDict(extra="allow")
+
+    at: float
+    event: str
+    says: str
+
+
+class Log(BaseModel):
+    """The last lines, the newest first."""
+
+    id: str
+    log: list[Line]
 
 
 class Preview(BaseModel):
@@ -155,6 +175,16 @@ class Names(BaseModel):
     next: str | None
 
 
+class Sources(BaseModel):
+    """What is known of a path, under each recipe that it was read by, and who uses it."""
+
+    path: str
+    sources: list[dict[str, Any]] = Field(description="`contents`: what it had when, and the mirrors that hold that.")
+    uses: list[dict[str, Any]] = Field(description="Builds that name it: file, owner, labels, dataset, mirror, names.")
+    builds: int = Field(description="How many builds were looked through, the newest first.")
+    whole: bool = Field(description="False when time was over before all of them were.")
+
+
 class Worker(BaseModel):
     """A process that claims units."""
 
@@ -169,6 +199,9 @@ class Worker(BaseModel):
     predicted_bytes: int = Field(description="Promised to what runs here.")
     used_bytes: int = Field(description="What its children have.")
     waiting: str | None = Field(description="Why it takes nothing though there is work.")
+    in_hand: list[dict[str, Any]] = Field(
+        description="Each unit that runs here with its work and the source in hand, as of the last heartbeat."
+    )
 
 
 class Workers(BaseModel):

@@ -58,6 +58,19 @@
     }
   };
 
+  // What draws plots is fetched when there is one to draw, and the page was painted.
+  const { plots: plotter, plotsSheet } = document.currentScript.dataset;
+  let fetched = null;
+  const fetchPlotter = () =>
+    (fetched ??= new Promise((done) => {
+      const begin = () => {
+        const sheet = Object.assign(document.createElement("link"), { rel: "stylesheet", href: plotsSheet });
+        const script = Object.assign(document.createElement("script"), { src: plotter, onload: done });
+        document.head.append(sheet, script);
+      };
+      requestAnimationFrame(() => setTimeout(begin));
+    }));
+
   // Plots: drawn on a canvas, which knows no stylesheet, so colours are read from the legend and the page.
   const plots = new Map();
   const colour = (selector, fallback) => {
@@ -103,9 +116,10 @@
       plots.clear();
     }
     for (const place of plots.keys()) if (!place.isConnected) plots.delete(place);
-    if (typeof uPlot === "undefined") return;
+    const places = document.querySelectorAll("[data-plot]");
+    if (!places.length) return;
     drawn = Date.now();
-    for (const place of document.querySelectorAll("[data-plot]")) draw(place);
+    fetchPlotter().then(() => places.forEach(draw));
   };
   addEventListener("resize", () => {
     for (const [place, plot] of plots) plot.setSize({ width: place.clientWidth, height: 208 });
