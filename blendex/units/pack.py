@@ -61,6 +61,8 @@ class Sources:
         self.kinds: list[str] = []
         self.paths: list[str] = []
         self.objects: list[str] = []
+        numbers: dict[str, int] = {}
+        bundles = array("q")
         self._digests = bytearray()
         self._known: list[array[int]] = [array("q") for _ in range(4)]
         self.learned = bytearray()
@@ -69,6 +71,7 @@ class Sources:
             self.kinds.append(intern(kind))
             self.paths.append(path)
             self.objects.append(intern(name))
+            bundles.append(numbers.setdefault(name, len(numbers)))
             self._digests += bytes.fromhex(digest)
             offsets.append(offset)
             lengths.append(length)
@@ -76,6 +79,7 @@ class Sources:
             crcs.append(_UNKNOWN if crc is None else crc)
             self.learned.append(learned)
         self.offsets, self.lengths, self.sizes, self.crcs = (np.frombuffer(column, np.int64) for column in self._known)
+        self._bundles = np.frombuffer(bundles, np.int64)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -93,9 +97,7 @@ class Sources:
         if not len(self):
             return
         ends = self.offsets + self.lengths
-        numbers: dict[str, int] = {}
-        bundles = np.array([numbers.setdefault(name, len(numbers)) for name in self.objects])
-        breaks = np.flatnonzero((bundles[1:] != bundles[:-1]) | (self.offsets[1:] < ends[:-1])) + 1
+        breaks = np.flatnonzero((self._bundles[1:] != self._bundles[:-1]) | (self.offsets[1:] < ends[:-1])) + 1
         at = 0
         for stop in (*breaks.tolist(), len(self)):
             while at < stop:
@@ -176,7 +178,7 @@ def _give_window(writer: PackWriter, sources: Sources, at: int, end: int, bundle
     ends = starts + lengths
     window = memoryview(bundles.read(name, start, int(ends[-1])))
     parts = [window[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
-    crcs = np.array(list(map(zlib.crc32, parts)))
+    crcs = np.fromiter(map(zlib.crc32, parts), np.int64, len(parts))
     differ = np.flatnonzero(crcs != sources.crcs[at:end]).tolist()
     bound = [place for place, kind in enumerate(sources.kinds[at:end]) if KINDS[kind].bound]
     for place in {*differ, *bound}:
