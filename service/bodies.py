@@ -91,6 +91,7 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         name=options.name,
         packs=options.packs,
         sidecars=options.sidecars,
+        tars=options.tars,
         priority=options.priority,
     )
 

@@ -54,6 +54,7 @@ def read_submission(
     name: str | None,
     packs: str = "auto",
     sidecars: str = "unpacked",
+    tars: str = "offsets",
 ) -> Submission:
     """Read the blend and make the submission; the base is the current folder unless said otherwise."""
     if str(blend) == "-":
@@ -79,4 +80,5 @@ def read_submission(
         name=name,
         packs=packs,
         sidecars=sidecars,
+        tars=tars,
     )
