@@ -595,3 +595,22 @@ def test_a_build_follows_copies_by_their_content_alone(data: Path, tmp_path: Pat
         with pytest.raises(BlendexError) as caught:
             control.rebind(house, first["id"], moves)
         assert caught.value.code == Code.BAD_REQUEST
+
+
+def test_one_dataset_is_rolled_back_alone(data: Path, tmp_path: Path) -> None:
+    house = site(tmp_path / "root")
+    blend = corpus(data, name="a") + corpus(data, name="b")
+    kept = {path: path.read_bytes() for path in (data / "a").iterdir()}
+    wait_until_calm()
+    first = packs_of(ready(house, submission(blend, data, packs="all")))
+    put(data / "a/manifest_1.json", manifest(4, "a1_"))
+    put(data / "b/manifest_1.json", manifest(4, "b1_"))
+    second = packs_of(ready(house, submission(blend, data, packs="all")))
+    for path, content in kept.items():
+        put(path, content)
+    runner = InlineRunner()
+    result = run_build(house, submission(blend, data, packs="all"), runner=runner)
+    assert "blendex.units.pack:run" not in [call.function for call in runner.calls]
+    inodes = {name.partition("-")[0]: path.stat().st_ino for name, path in packs_of(result).items()}
+    assert inodes["a"] == next(path.stat().st_ino for name, path in first.items() if name.startswith("a-"))
+    assert inodes["b"] == next(path.stat().st_ino for name, path in second.items() if name.startswith("b-"))
