@@ -141,6 +141,16 @@ def read_pack(path: Path, layout: str, lines: dict[tuple[str, str], dict[str, An
     return compared
 
 
+def lines_of(mirror: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The sources of a mirror; relative paths mean from here on what they meant to its build."""
+    text = (mirror / "sources.jsonl").read_text().split("\n")
+    lines = {(line["kind"], line["path"]): line for line in map(json.loads, filter(None, text))}
+    for (_, path), line in lines.items():
+        if line["address"].endswith("/" + path):
+            os.chdir(line["address"].removesuffix("/" + path))
+    return lines
+
+
 def entries(value: Any, above: dict[str, Any]) -> Any:
     """The leaves of a blend, with the pack that is named on them or above."""
     for entry in value:
@@ -198,13 +208,13 @@ def follow(entry: dict[str, Any], layouts: dict[str, str]) -> int:
 def main() -> int:
     packs = compared = routed = 0
     kinds: set[str] = set()
+    top = Path(sys.argv[1]).absolute()
     with tempfile.TemporaryDirectory() as folder:
         sidecars = Sidecars(folder)
-        for receipt_file in sorted(Path(sys.argv[1]).rglob("mirrors/*/receipt.json")):
+        for receipt_file in sorted(top.rglob("mirrors/*/receipt.json")):
             mirror = receipt_file.parent
             receipt = json.loads(receipt_file.read_bytes())
-            text = (mirror / "sources.jsonl").read_text().split("\n")
-            lines = {(line["kind"], line["path"]): line for line in map(json.loads, filter(None, text))}
+            lines = lines_of(mirror)
             for item in receipt.get("packs", ()):
                 path = mirror / "packs" / item["file"]
                 if oct(path.stat().st_mode & 0o777) != "0o444":
@@ -212,13 +222,14 @@ def main() -> int:
                 packs += 1
                 kinds |= {kind for _, kind, _ in collections(path)}
                 compared += read_pack(path, item["layout_hash"], lines, sidecars)
-        for blend_file in sorted(Path(sys.argv[1]).rglob("builds/*/blend.yaml")):
+        for blend_file in sorted(top.rglob("builds/*/blend.yaml")):
             mirror = Path(blend_file.with_name("path").read_text().strip())
             layouts = {
                 item["file"]: item["layout_hash"]
                 for item in json.loads((mirror / "receipt.json").read_bytes()).get("packs", ())
                 if oct((mirror / "packs" / item["file"]).stat().st_mode & 0o777) == "0o444"
             }
+            lines_of(mirror)
             blend = OmegaConf.to_container(OmegaConf.load(blend_file), resolve=True)
             for entry in entries(blend, {}):
                 if entry.get("index_pack") in layouts and entry["type"] == "nemo_tarred":
