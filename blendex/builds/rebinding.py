@@ -134,10 +134,13 @@ def differences(site: Site, session: Session, rebind: dict[str, Any], judged: Ju
         for number, (kind, path) in enumerate(judged.rows)
         if judged.kept[number] and not KINDS[kind].derived  # made from others, which are compared
     }
-    for line in read_sources(site.root.mirror(rebind["mirror"])):
-        number = wanted.get((line["kind"], line["path"]))
-        if number is not None and _same(session, line, *judged.contents.of(number)):
-            del wanted[line["kind"], line["path"]]
+    try:
+        for line in read_sources(site.root.mirror(rebind["mirror"])):
+            number = wanted.get((line["kind"], line["path"]))
+            if number is not None and _same(session, line, *judged.contents.of(number)):
+                del wanted[line["kind"], line["path"]]
+    except BlendexError as error:  # collected meanwhile, or damaged
+        return [error.as_dict() | {"scope": "entry", "pointer": None}]
     return [_problem(judged.rows[number][1], old, rebind["mirror"]) for (_, old), number in sorted(wanted.items())]
 
 

@@ -500,6 +500,7 @@ def test_tars_that_are_packed_by_paths_are_not_read(data: Path, tmp_path: Path) 
         ]
         assert (len(pack.collections), len(tars)) == (2, 0)
     assert sidecars(result["path"]) == {}
+    assert against(str(path), result["blend"], world) == {"dataset": "nemo_tarred-0", "faults": []}
     needed = {"USE_AIS_GET_BATCH": "true"}
     assert result["packs"][0]["environment"] == read_receipt(result["path"])["packs"][0]["environment"] == needed
     assert access.environment(house, result["id"]) == needed
@@ -525,6 +526,7 @@ def test_a_manifest_for_several_tars_keeps_its_shard_route_by_paths(data: Path, 
         kinds = {item.kind: item for item in pack.collections.values()}
         assert set(kinds) == {"jsonl", "nemo_tar", "nemo_manifest_row_to_tar_shard_v1"}
         assert [kinds["nemo_manifest_row_to_tar_shard_v1"].value(n) for n in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert against(str(path), result["blend"], world)["faults"] == []
 
 
 def test_paths_alone_are_refused_where_nothing_fetches_by_them(data: Path, tmp_path: Path) -> None:
