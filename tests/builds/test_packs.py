@@ -549,8 +549,8 @@ def test_a_dataset_of_paths_that_cannot_be_packed_fails_by_name(data: Path, tmp_
     assert result["error"]["file"] == f"{data}/a/manifest_1.json"
 
 
-def test_a_build_follows_a_folder_that_was_renamed_without_reading(data: Path, tmp_path: Path) -> None:
-    house = site(tmp_path / "root")
+def test_a_build_follows_a_folder_that_was_renamed_without_reading(open_site: OpenSite, data: Path) -> None:
+    house = open_site()
     blend = corpus(data / "old")
     wait_until_calm()
     first = ready(house, submission(f"# {data}/older stays\n{blend}", data, packs="all"))
