@@ -64,7 +64,7 @@ mkdir random
 "$oracle" "${reader%/*}/random_packs.py" read random "${reader%/*/*}/data/golden"
 
 # Every pack that the tests of packs make, of every kind of collection.
-(cd "${reader%/*/*/*}" && env -u BLENDEX_ROOT "${blendex%/*}/python" -m pytest -q -p no:cacheprovider -n 2 \
+(cd "${reader%/*/*/*}" && env -u BLENDEX_ROOT "${blendex%/*}/python" -m pytest -q -p no:cacheprovider -n 4 \
     --basetemp "$place/tests" -k "not postgres" tests/builds/test_packs.py tests/builds/test_pack_kinds.py)
 "$oracle" "${reader%/*}/read_tests.py" "$place/tests" 40
 
