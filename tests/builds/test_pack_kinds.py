@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from blendex.blend.world import World
-from blendex.builds.run import run_build
+from blendex.builds import control
+from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.submission import Submission
 from blendex.formats.packreader import PackReader, verify
 from tests.builds.test_zoo import _collection, _wds
-from tests.support.corpus import corpus, manifest, put, site, tar
+from tests.support.corpus import corpus, manifest, put, site, tar, wait_until_calm
 from tests.support.inline import InlineRunner
 
 
@@ -79,3 +80,21 @@ def test_every_kind_of_collection_is_packed(data: Path, tmp_path: Path) -> None:
         "jsonl", "nemo_tar", "wds_tar_v2",
         "nemo_manifest_row_to_tar_ordinal_v1", "nemo_manifest_row_to_tar_shard_v1",
     }  # fmt: skip
+
+
+def test_a_build_of_every_kind_follows_its_paths(data: Path, tmp_path: Path) -> None:
+    house = site(tmp_path / "root")
+    old, new = data / "old", data / "new"
+    blend = blend_of_all(old)
+    wait_until_calm()
+    asked = Submission(blend.encode(), f"{old}/blend.yaml", World(base=str(old)), packs="all")
+    first = run_build(house, asked, runner=InlineRunner())
+    assert first["state"] == "ready", first["problems"]
+    old.rename(new)
+    made = control.rebind(house, first["id"], [(str(old), str(new))])
+    result = work_until_ended(house, made, runner=InlineRunner())
+    assert result["state"] == "ready", result["problems"]
+    assert len(list(Path(result["path"], "packs").iterdir())) == len(list(Path(first["path"], "packs").iterdir()))
+    text = blend.replace(str(old), str(new)).encode()
+    posted = Submission(text, f"{new}/blend.yaml", World(base=str(new)), packs="all")
+    assert run_build(house, posted, runner=InlineRunner())["mirror"] == result["mirror"]
