@@ -93,6 +93,7 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         name=options.name,
         packs=options.packs,
         sidecars=options.sidecars,
+        tars=options.tars,
         priority=options.priority,
         notify=options.notify,
         labels=options.labels,

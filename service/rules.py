@@ -39,6 +39,7 @@ _API = {
         POST /v1/builds/{build}/accept
         POST /v1/builds/{build}/cancel
         POST /v1/builds/{build}/packs
+        POST /v1/builds/{build}/rebind
         POST /v1/builds/{build}/retry
         POST /v1/mirrors/{key}/holds
         POST /v1/mirrors/{key}/verify

@@ -1,14 +1,16 @@
-"""What a user may do to a build: cancel, retry, accept, have it packed."""
+"""What a user may do to a build: cancel, retry, accept, have it packed, let it follow paths that moved."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
-from blendex.builds import quotas
+from blendex.builds import quotas, rebinding
 from blendex.builds.naming import not_found
 from blendex.builds.planning import OF_WORK
 from blendex.builds.site import Site
@@ -153,7 +155,7 @@ def accept(site: Site, build: str, *, who: str, why: str) -> None:
     _requeue(site, build, "accepted", {"on_bad": "exclude", "accepted_by": who, "accepted_why": why})
 
 
-def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
+def pack(site: Site, build: str, *, packs: str, sidecars: str, tars: str = "offsets") -> str:
     """Pack what a build has: a build of its own, of the same blend in the same world, with other packs.
 
     Keys of collections come from the blend, and the ready blend names the packs, so the build that was asked for
@@ -164,6 +166,7 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
         build: a ready build.
         packs: which datasets, as for a submission.
         sidecars: as for a submission.
+        tars: as for a submission.
 
     Returns:
         The id of the new build, or of one that runs for the same request already.
@@ -171,15 +174,55 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
     Raises:
         BlendexError: bad_request, not_found, wrong_state.
     """
-    check_packing(packs, sidecars)
+    check_packing(packs, sidecars, tars)
     with site.work.write() as session:
         row = _get(site, session, build)
         if row.state != "ready":
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
-        options = row.options | packing_options(packs, sidecars)
+        kept = {name: value for name, value in row.options.items() if name != "tars"}
+        options = kept | packing_options(packs, sidecars, tars)
         new, made = begin(session, row.owner, gathered, row.file, options, row.priority, row.team, row.labels)
         if made:
             quotas.check(site, session, new)
         audit.note(session, site.who, "build.pack", build)
         return new.id
+
+
+def rebind(site: Site, build: str, moves: Iterable[tuple[str, str]]) -> str:
+    """Let a build follow its paths: a build of its own, of the same blend with other prefixes of paths.
+
+    Every source must be what the mirror of the old build was made from; one that is not is a problem of the new build.
+    The same files are known by their tokens, others are read once.
+
+    Args:
+        site: root and catalog.
+        build: a ready build whose mirror is there.
+        moves: prefixes of paths as they were, and as they are.
+
+    Returns:
+        The id of the new build, or of one that runs for the same request already.
+
+    Raises:
+        BlendexError: bad_request, not_found, wrong_state.
+    """
+    pairs = rebinding.checked(moves)
+    with site.work.write() as session:
+        row = _get(site, session, build)
+        if row.state != "ready" or row.mirror is None or not os.path.isdir(site.root.mirror(row.mirror)):
+            raise _wrong_state(row, "rebound, which takes the mirror that it had")
+        gathered = load_submission(session, row)
+        new = rebinding.moved_submission(gathered, pairs)
+        if new == gathered:
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"no path of build {build} begins with {pairs[0][0][:200]}.",
+                next_step="Name the prefix as the blend, its base or its variables spell it.",
+            )
+        options = row.options | {"rebind": {"from": row.id, "mirror": row.mirror, "moves": pairs}}
+        file = rebinding.moved(row.file, pairs)
+        made, begun = begin(session, row.owner, new, file, options, row.priority, row.team, row.labels)
+        if begun:
+            quotas.check(site, session, made)
+        audit.note(session, site.who, "build.rebind", build)
+        return made.id

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import abilities, causes, disk, packs, quotas
+from blendex.builds import abilities, causes, disk, packs, quotas, rebinding
 from blendex.builds.attempts import call_of
 from blendex.builds.indexing import LARGER
 from blendex.builds.progress import queue_publish_if_done
@@ -60,9 +60,12 @@ class Row(NamedTuple):
         return PER_SOURCE + (self.size if self.kind == "jsonl" else self.size // TAR_SHARE)
 
 
-def plan_arguments(site: Site, submission: dict[str, Any], file: str) -> dict[str, Any]:
+def plan_arguments(site: Site, submission: dict[str, Any], file: str, options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a plan child."""
     return submission | {
+        "packs": options.get("packs", "none"),
+        "tars": options.get("tars", "offsets"),
+        "pack_sources": site.settings.pack_sources,
         "file": file,
         **site.reading(),
         "max_sources": site.settings.max_sources,
@@ -77,8 +80,8 @@ def prepare(site: Site, unit: Unit) -> Call | None:
         if build is None or not states.move_build(session, build.id, "planning", build.fence):
             states.end_unit(session, unit.id, unit.fence, "done")
             return None
-        submission, file, team = load_submission(session, build), build.file, build.team
-    arguments = plan_arguments(site_of(site, team), submission, file)
+        submission, file, team, options = load_submission(session, build), build.file, build.team, build.options
+    arguments = plan_arguments(site_of(site, team), submission, file, options)
     return call_of(site, unit, "blendex.units.plan:run", arguments)
 
 
@@ -319,10 +322,9 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return True
         compat = build.options["compat"]
         again = frozenset(build.again) if build.again is not None else None
-        choice = packs.choose(plan["datasets"], build.options.get("packs", "none"), site.settings.pack_sources)
-        if choice.problem is not None:
-            plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
-        learnt = packs.learnt_rows(plan["datasets"], choice.wanted)
+        rebind = build.options.get("rebind")
+        world = load_submission(session, build)["world"] if rebind is not None else {}
+        learnt = packs.learnt_rows(plan["datasets"], plan["packing"]["wanted"])
         members: list[tuple[str, str]] = []
         new: list[Row] = []
         shared: dict[int, list[Row]] = {}
@@ -331,6 +333,10 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
                 row._replace(learn=True, packed=True) if number in learnt else row
                 for number, row in enumerate(rows, len(members))
             ]
+            if rebind is not None:
+                rebinding.same_files(
+                    session, rebind, world, ((row.path, row.recipe(compat), row.address, row.token) for row in rows)
+                )
             some, others = _sort(site, session, wanted, compat, again)
             new += some
             for owner, waiting in others.items():
@@ -339,8 +345,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         needed = len(new) + sum(map(len, shared.values()))
         entry_failures = _entry_failures(plan["problems"])
         _store_datasets(session, build.id, plan, members)
-        slim = {key: plan[key] for key in ("datasets", "derived", "warnings", "entries")}
-        slim["packing"] = choice.as_dict()
+        slim = {key: plan[key] for key in ("datasets", "packing", "derived", "warnings", "entries")}
         values = {
             "plan": blobs.put_json(session, slim),
             "problems": blobs.put_json(session, plan["problems"]),

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.world import World
-from blendex.builds import access, causes, packs
+from blendex.builds import access, causes, packs, rebinding
 from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
@@ -218,7 +218,13 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
                     next_step="See the problems: every entry needs no index, or was refused.",
                 )
                 return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
+            if (rebind := build.options.get("rebind")) is not None and (
+                differ := rebinding.differences(site, session, rebind, judged)
+            ):
+                return differ
             made = packs_of(session, build, judged)
+            if made.stranded:
+                return made.stranded
             asked = access.samples(site_of(site, build.team), session, build, world)
             checked_at = round(states.now(session), 3)
     except ReplanError:
@@ -258,7 +264,9 @@ def _call(
         "exclude": [item["pointer"] for item in excluded],
         "roles": roles_of(judged),
         "packs": [
-            {"file": name, "object": pack.object, "layout_hash": pack.layout_hash} | pack.counts
+            {"file": name, "object": pack.object, "layout_hash": pack.layout_hash}
+            | pack.counts
+            | packs.environment(pack)
             for name, pack in sorted(made.files.items())
         ],
         "index_packs": made.blend,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -209,6 +209,30 @@ def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
         "crc": entry.get("crc"),
         "seconds": entry["facts"].get("seconds"),
     }
+
+
+def also_at(session: Session, recipe: str, places: Mapping[str, str]) -> None:
+    """What is known of some addresses is known of others as well: the same files are seen there.
+
+    Args:
+        session: of the catalog.
+        recipe: under which.
+        places: known address → the other one.
+    """
+    rows = []
+    addresses = list(places)
+    for start in range(0, len(addresses), BATCH):
+        found = select(Source.address, Source.token, Source.racy, Source.content).where(
+            Source.recipe == recipe, dialect.one_of(session, Source.address, addresses[start : start + BATCH])
+        )
+        rows += [
+            {
+                "address": places[row.address], "recipe": recipe, "token": row.token, "racy": row.racy,
+                "content": row.content, "error": None,
+            }
+            for row in session.execute(found)
+        ]  # fmt: skip
+    _upsert(session, rows)
 
 
 def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> None:

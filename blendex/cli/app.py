@@ -53,6 +53,7 @@ Packs = Annotated[
     str, typer.Option(help="auto, all, none, or names of datasets with commas between: which become one file each.")
 ]
 Sidecars = Annotated[str, typer.Option(help="unpacked, or all: loose sidecars of packed datasets as well.")]
+Tars = Annotated[str, typer.Option(help="offsets, or paths: tars in AIStore are packed unread, for GetBatch.")]
 OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
 
 
@@ -89,12 +90,13 @@ def _submission(
     name: str | None = None,
     notify: list[str] | None = None,
     label: list[str] | None = None,
+    tars: str = "offsets",
 ) -> Any:
     from blendex.cli.submission import read_submission
 
     return read_submission(
         blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name,
-        packs, sidecars, tuple(notify or ()), label,
+        packs, sidecars, tuple(notify or ()), label, tars,
     )  # fmt: skip
 
 
@@ -117,6 +119,7 @@ def build(
     on_bad: OnBad = "fail",
     packs: Packs = "auto",
     sidecars: Sidecars = "unpacked",
+    tars: Tars = "offsets",
     name: Annotated[str | None, typer.Option(help="A name that shall point at this build.")] = None,
     notify: Annotated[
         list[str] | None, typer.Option(help="A receiver of the settings that is told of the end. Repeatable.")
@@ -133,6 +136,7 @@ def build(
 
     submission = _submission(
         blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name, notify, label,
+        tars,
     )
     with output.progress(enabled=not json) as watch:
         result = _client(root, server).build(submission, watch)
@@ -152,6 +156,7 @@ def plan(
     on_bad: OnBad = "fail",
     packs: Packs = "auto",
     sidecars: Sidecars = "unpacked",
+    tars: Tars = "offsets",
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -159,7 +164,9 @@ def plan(
     """Say what a build would read and make, without building."""
     from blendex.cli import output
 
-    submission = _submission(blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars)
+    submission = _submission(
+        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, tars=tars
+    )
     output.plan_result(_client(root, server).plan(submission), json)
 
 
@@ -447,6 +454,7 @@ def pack_build(
     build: str,
     packs: Packs = "all",
     sidecars: Sidecars = "unpacked",
+    tars: Tars = "offsets",
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -455,7 +463,25 @@ def pack_build(
     from blendex.cli import output
 
     with output.progress(enabled=not json) as watch:
-        result = _client(root, server).pack(build, packs, sidecars, watch)
+        result = _client(root, server).pack(build, {"packs": packs, "sidecars": sidecars, "tars": tars}, watch)
+    output.build_result(result, json)
+
+
+@builds_app.command("rebind")
+def rebind_build(
+    build: str,
+    map: Annotated[list[str], typer.Option(help="OLD=NEW: a prefix as it was, and as it is. May be repeated.")],  # noqa: A002
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Let a ready build follow paths that moved: a build of its own, proven against the old mirror."""
+    from blendex.cli import output
+    from blendex.cli.submission import pairs
+
+    moves = tuple(pairs(map, "--map").items())
+    with output.progress(enabled=not json) as watch:
+        result = _client(root, server).rebind(build, moves, watch)
     output.build_result(result, json)
 
 

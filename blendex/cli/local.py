@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,9 +103,14 @@ class LocalClient:
         control.accept(self.site, build, who=who, why=why)
         return work_until_ended(self.site, build, watch=watch)
 
-    def pack(self, build: str, packs: str, sidecars: str, watch: Watch) -> dict[str, Any]:
+    def rebind(self, build: str, moves: Sequence[tuple[str, str]], watch: Watch) -> dict[str, Any]:
+        """Let a build follow its paths, here, as a build of its own."""
+        made = control.rebind(self.site, build, moves)
+        return work_until_ended(self.site, made, watch=watch)
+
+    def pack(self, build: str, asked: dict[str, str], watch: Watch) -> dict[str, Any]:
         """Pack what a build has, here, as a build of its own."""
-        made = control.pack(self.site, build, packs=packs, sidecars=sidecars)
+        made = control.pack(self.site, build, **asked)
         return work_until_ended(self.site, made, watch=watch)
 
     def mirrors(self, limit: int) -> list[dict[str, Any]]:

@@ -113,7 +113,8 @@ def build_result(build: dict[str, Any], as_json: bool) -> None:
             for reason in item.get("reasons", ()):
                 sys.stderr.write(f"no pack of {item['dataset']}: {problem_line(reason)}\n")
             if "file" in item:
-                sys.stderr.write(f"pack of {item['dataset']}: {item['file']}, {item['sources']} sources\n")
+                needs = "".join(f", needs {key}={value}" for key, value in item.get("environment", {}).items())
+                sys.stderr.write(f"pack of {item['dataset']}: {item['file']}, {item['sources']} sources{needs}\n")
         _write(build["path"])
 
 

@@ -6,7 +6,7 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -73,6 +73,7 @@ class RemoteClient:
         query += [("allow", item) for item in submission.allow]
         query += [("on_bad", submission.on_bad)]
         query += [("packs", submission.packs), ("sidecars", submission.sidecars)]
+        query += [("tars", submission.tars)]
         if submission.compat:
             query += [("compat", submission.compat)]
         query += [("notify", item) for item in submission.notify]
@@ -155,9 +156,13 @@ class RemoteClient:
         """Accept a build and wait."""
         return self._watch(self._ask("POST", f"/v1/builds/{build}/accept", json={"who": who, "why": why}), watch)
 
-    def pack(self, build: str, packs: str, sidecars: str, watch: Watch) -> dict[str, Any]:
+    def rebind(self, build: str, moves: Sequence[tuple[str, str]], watch: Watch) -> dict[str, Any]:
+        """Let a build follow its paths and wait."""
+        asked = [("map", f"{old}={new}") for old, new in moves]
+        return self._watch(self._ask("POST", f"/v1/builds/{build}/rebind", params=asked), watch)
+
+    def pack(self, build: str, asked: dict[str, str], watch: Watch) -> dict[str, Any]:
         """Pack what a build has and wait."""
-        asked = {"packs": packs, "sidecars": sidecars}
         return self._watch(self._ask("POST", f"/v1/builds/{build}/packs", params=asked), watch)
 
     def mirrors(self, limit: int) -> list[dict[str, Any]]:

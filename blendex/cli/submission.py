@@ -57,6 +57,7 @@ def read_submission(
     sidecars: str = "unpacked",
     notify: tuple[str, ...] = (),
     label: list[str] | None = None,
+    tars: str = "offsets",
 ) -> Submission:
     """Read the blend and make the submission; the base is the current folder unless said otherwise."""
     if str(blend) == "-":
@@ -84,4 +85,5 @@ def read_submission(
         sidecars=sidecars,
         notify=notify,
         labels=labels.parse(label or ()),
+        tars=tars,
     )

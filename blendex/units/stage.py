@@ -392,13 +392,15 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
 def _access(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
     """How training can fetch what lies on AIStore; nothing where nothing does."""
+    needed = {name: value for pack in arguments["packs"] for name, value in pack.get("environment", {}).items()}
     if not arguments.get("access"):
-        return {"datasets": [], "environment": {}}
+        return {"datasets": [], "environment": needed}
     storage = open_stores(arguments)
     try:
-        return access.check(root, arguments, storage) or {}
+        found = access.check(root, arguments, storage) or {}
     finally:
         storage.close()
+    return found | {"environment": found.get("environment", {}) | needed}
 
 
 def _write_build(root: Root, arguments: dict[str, Any], blend: str, mirror: str) -> None:

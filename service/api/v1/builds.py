@@ -27,7 +27,7 @@ from service import problems as answers
 from service.api.v1 import schemas
 from service.bodies import hint, read_fields, read_submission
 from service.house import House, HouseOf
-from service.query import Limit, Options, Wait, refuse_unknown, submission_options
+from service.query import Limit, Options, Wait, prefixes, refuse_unknown, submission_options
 from service.replies import Json, told, wants_text
 from service.watch import MOST_STREAMS, Snapshot, read
 
@@ -355,6 +355,34 @@ async def accept(
 
 
 @router.post(
+    "/{build}/rebind",
+    summary="Follow paths that moved",
+    responses={
+        200: {"model": schemas.Build, "description": "Ended (after wait=)."},
+        202: {"model": schemas.Build, "description": "Under way, as a build of its own."},
+    },
+)
+async def rebind(
+    request: Request,
+    house: HouseOf,
+    build: str,
+    map: Annotated[  # noqa: A002 -- read in its order from the query itself
+        list[str], Query(description="`OLD=NEW`: a prefix of paths as it was, and as it is. Repeatable.")
+    ] = [],  # noqa: B006
+    wait: Annotated[float | None, Query(ge=0, le=60, description="Seconds to wait for its end.")] = None,
+) -> Response:
+    """A build of its own: the same blend with moved paths, proven against the mirror that the old build has."""
+    made = await run_in_threadpool(
+        lambda: control.rebind(house.site, lookup.build_id(build), prefixes(request, ("map",)))
+    )
+    house.wake()
+    if wait:
+        await house.watch.until_ended(made, wait)
+    detail = await run_in_threadpool(_detail, house, made)
+    return Json(detail, 202 if detail["state"] in RUNNING else 200, {"Location": f"/v1/builds/{made}"})
+
+
+@router.post(
     "/{build}/packs",
     summary="Pack what a build has",
     responses={
@@ -371,11 +399,15 @@ async def pack(
     sidecars: Annotated[
         Literal["unpacked", "all"], Query(description="`all`: loose sidecars of packed datasets as well.")
     ] = "unpacked",
+    tars: Annotated[
+        Literal["offsets", "paths"],
+        Query(description="`paths`: tars in AIStore are packed unread; training needs `USE_AIS_GET_BATCH=true`."),
+    ] = "offsets",
     wait: Annotated[float | None, Query(ge=0, le=60, description="Seconds to wait for its end.")] = None,
 ) -> Response:
     """A build of its own: the same blend with other packs. The build that is asked stays as it is."""
     made = await run_in_threadpool(
-        lambda: control.pack(house.site, lookup.build_id(build), packs=packs, sidecars=sidecars)
+        lambda: control.pack(house.site, lookup.build_id(build), packs=packs, sidecars=sidecars, tars=tars)
     )
     house.wake()
     if wait:
