@@ -24,14 +24,21 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["s3", "aistore"] = Field(description="What answers there.")
+    kind: Literal["s3", "aistore", "http"] = Field(description="What answers there.")
     endpoint: str | None = Field(None, description="Its URL; for AIStore the proxy; for S3 unset: Amazon's own.")
     schemes: tuple[str, ...] = Field(
         (),
         description="URLs it answers for: `s3` for S3; for AIStore `ais`, `s3`, `gs`, `az`, `oci`. Empty: all these.",
     )
-    buckets: tuple[str, ...] = Field(
-        min_length=1, description="Patterns of the buckets that may be read, as `speech-*`."
+    buckets: tuple[str, ...] = Field((), description="Patterns of the buckets that may be read, as `speech-*`.")
+    prefixes: tuple[str, ...] = Field(
+        (),
+        description="Of kind `http`, instead of endpoint and buckets: what URLs that may be read begin with, each "
+        "ending in a slash. Redirects are followed inside these only.",
+    )
+    networks: tuple[str, ...] = Field(
+        (),
+        description="Of kind `http`: networks besides the public ones in which hosts may lie, as `10.1.0.0/16`.",
     )
     region: str | None = Field(None, description="Region of S3.")
     addressing: Literal["auto", "path", "virtual"] = Field("auto", description="How S3 buckets are named in requests.")
@@ -39,9 +46,9 @@ class StoreSettings(BaseModel):
     access_key: SecretStr | None = Field(None, description="S3 key id; unset: boto3's own chain of credentials.")
     secret_key: SecretStr | None = Field(None, description="S3 secret.")
     session_token: SecretStr | None = Field(None, description="S3 session token.")
-    token: SecretStr | None = Field(None, description="AIStore's AuthN token.")
+    token: SecretStr | None = Field(None, description="AIStore's AuthN token, or a web server's bearer token.")
     ca: str | None = Field(None, description="File of the certificate authority.")
-    client_cert: str | None = Field(None, description="File of a client certificate (AIStore).")
+    client_cert: str | None = Field(None, description="File of a client certificate (AIStore, http).")
     client_key: str | None = Field(None, description="File of its key.")
     verify: bool = Field(True, description="Check the server's certificate.")
     parallel: int = Field(16, ge=1, le=256, description="Most requests at a time from one child.")

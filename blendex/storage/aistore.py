@@ -33,7 +33,7 @@ _BY_LENGTH = {16: "xxhash2", 32: "md5", 64: "sha256", 128: "sha512"}
 class AisDriver:
     """One cluster, by single requests."""
 
-    lists_from = True
+    lists = lists_from = True
 
     def __init__(self, profile: Profile) -> None:
         self.sdk = Sdk(profile)

@@ -61,7 +61,7 @@ def _client(profile: Profile) -> Any:
 class S3Driver:
     """One S3 endpoint."""
 
-    lists_from = True
+    lists = lists_from = True
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile

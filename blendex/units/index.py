@@ -57,7 +57,7 @@ def _index_one(
                 Code.SOURCE_UNREADABLE,
                 "the store tells neither a version nor a checksum of this object, and this kind of index needs one.",
                 file=path,
-                next_step="Turn on versioning or checksums of the bucket.",
+                next_step="Turn on versioning or checksums of the bucket; of a file on a web server, name a copy.",
             )
         writer.begin()
         try:
