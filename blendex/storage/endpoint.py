@@ -7,16 +7,14 @@ checksum that its stat tells. A body that breaks is resumed where it broke, so a
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-import zlib
-from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from blendex.errors import BlendexError
+from blendex.storage.checksums import matches, summer, uncompared
 from blendex.storage.driver import Body, Driver, differ, parse_range
 from blendex.storage.failures import StoreFailure, Trouble
 from blendex.storage.interface import Figures, Stat
@@ -68,6 +66,7 @@ class Endpoint:
         self.meter = Meter(profile.pace)
         self.gate = Gate(profile.parallel)
         self.step: float | None = None  # between two reads of the last object that was read in steps
+        self.damaged: set[Place] = set()  # whose bytes were wrong once: a second time is an error
         self._count = threading.Lock()
         self._down: StoreFailure | None = None
         self._down_until = 0.0
@@ -193,9 +192,21 @@ class Endpoint:
             with Stream(self, place, 0, stat.size, stat, body, tries) as stream:
                 data = stream.take(stat.size)
             checksum = stat.checksum or (expect.checksum if expect is not None else None)
+            self.compares(checksum)
             if checksum is None or matches(data, *checksum):
                 return stat, data
-            tries.after(StoreFailure(Trouble.DAMAGED, f"the {checksum[0]} of {len(data)} bytes"), place)
+            if place in self.damaged:
+                failure = StoreFailure(Trouble.DAMAGED, f"the {checksum[0]} of {len(data)} bytes")
+                raise told(failure, place, self.profile)
+            self.damaged.add(place)
+            self.counted(retries=1)
+
+    def compares(self, checksum: tuple[str, str] | None) -> bool:
+        """Whether a checksum can be computed here; of one that cannot people are told."""
+        if checksum is not None and summer(checksum[0]) is None:
+            self.figures.note(uncompared(checksum[0], self.profile.name))
+            return False
+        return checksum is not None
 
     def close(self) -> None:
         """End the threads; connections are the driver's, which outlives this."""
@@ -314,49 +325,3 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Summer(Protocol):
-    """A checksum in the making."""
-
-    def update(self, data: bytes | memoryview, /) -> object: ...
-    def hexdigest(self) -> str: ...
-
-
-class _Crc32:
-    def __init__(self) -> None:
-        self._value = 0
-
-    def update(self, data: bytes | memoryview, /) -> None:
-        self._value = zlib.crc32(data, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
-
-
-def summer(kind: str) -> Summer | None:
-    """A checksum of a kind, as stores call it; None for a kind that is not computed here."""
-    if kind == "xxhash2":  # AIStore: XXH64 with seed 0
-        try:
-            import xxhash
-        except ImportError:
-            return None
-        made: Summer = xxhash.xxh64()
-        return made
-    if kind in ("md5", "sha256", "sha512", "sha1"):
-        return hashlib.new(kind, usedforsecurity=False)
-    return _Crc32() if kind == "crc32" else None
-
-
-def agrees(ours: str, value: str) -> bool:
-    """Whether a hex digest is what a store tells, in hex or in base64."""
-    return ours == value.lower() or b64encode(bytes.fromhex(ours)).decode() == value
-
-
-def matches(data: bytes, kind: str, value: str) -> bool:
-    """Whether a checksum is that of these bytes; a kind that is not computed here says nothing."""
-    made = summer(kind)
-    if made is None:
-        return True
-    made.update(data)
-    return agrees(made.hexdigest(), value)

@@ -241,8 +241,10 @@ def _bucket(found: _Findings, store: ObjectStorage, place: Place) -> None:
 
 
 def _read(store: ObjectStorage, place: Place, stat: Stat) -> str:
-    store.endpoint.whole(place, stat)
-    return f"{stat.size} bytes, as listed" + (", checksum verified" if stat.checksum else "")
+    answer = store.endpoint.whole(place, stat)
+    checksum = answer[0].checksum or stat.checksum if isinstance(answer, tuple) else None
+    verified = store.endpoint.compares(checksum)
+    return f"{stat.size} bytes, as listed" + (f", {checksum[0]} verified" if checksum and verified else "")
 
 
 def _range(store: ObjectStorage, place: Place, stat: Stat) -> str:

@@ -21,7 +21,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from blendex.storage.endpoint import Endpoint, Stream, agrees, summer
+from blendex.storage.checksums import agrees, summer
+from blendex.storage.endpoint import Endpoint, Stream
 from blendex.storage.interface import Stat
 from blendex.storage.patience import damaged
 from blendex.storage.profiles import Place
@@ -140,7 +141,8 @@ class OpenedObject:
         self._from = 0  # where the steps since the last decision began
         self._last = -1
         self._taken: str | None = None  # which way was chosen
-        self._sum = summer(stat.checksum[0]) if whole and data is None and stat.checksum else None
+        wanted = whole and data is None and endpoint.compares(stat.checksum)
+        self._sum = summer(stat.checksum[0]) if wanted and stat.checksum else None
         self._summed = 0
         self.stat = stat
         self.size = stat.size
@@ -257,6 +259,7 @@ class OpenedObject:
         checksum = self.stat.checksum
         read = self._sum is not None and self._summed == self.size
         if self._sum is not None and checksum is not None and read and not agrees(self._sum.hexdigest(), checksum[1]):
+            self._endpoint.damaged.add(self._place)
             raise damaged(self._place, checksum[0])
         return True
 

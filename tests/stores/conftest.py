@@ -14,7 +14,7 @@ from blendex.storage import batch
 from tests.stores.reading import OBJECTS, index
 from tests.support import aistore as emulator
 from tests.support import s3 as servers
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.s3 import S3
 
 _number = itertools.count()

@@ -16,7 +16,7 @@ from blendex.errors import BlendexError, Code
 from blendex.storage import batch
 from tests.stores.reading import MANIFESTS, MENDED, OBJECTS, PATIENCE, TARS, index, judge
 from tests.support import faultproxy
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.s3 import S3
 
 pytestmark = pytest.mark.usefixtures("fresh_memory")
