@@ -88,8 +88,8 @@ class Endpoint:
             for name, value in more.items():
                 setattr(self.figures, name, getattr(self.figures, name) + value)
 
-    def request(self, call: Callable[[], T], place: Place, tries: Tries | None = None) -> T:
-        """One request, tried as often as it may be.
+    def request(self, call: Callable[[], T], place: Place, tries: Tries | None = None, alone: bool = True) -> T:
+        """One request, tried as often as it may be; ``alone``: its time tells of the endpoint, and not of company.
 
         Raises:
             BlendexError: none succeeded.
@@ -114,7 +114,8 @@ class Endpoint:
                         self._down_until = time.monotonic() + DOWN_SECONDS
                     raise
                 continue
-            self.meter.answered(time.monotonic() - began)
+            if alone:
+                self.meter.answered(time.monotonic() - began)
             self.gate.calm()
             return answer
 
@@ -123,7 +124,10 @@ class Endpoint:
         self.counted(stats=1)
         return self.request(lambda: self.driver.head(place), place)
 
-    def get(self, place: Place, start: int, stop: int | None, expect: Stat | None, tries: Tries | None = None) -> Body:
+    def get(
+        self, place: Place, start: int, stop: int | None, expect: Stat | None, tries: Tries | None = None,
+        alone: bool = True,
+    ) -> Body:  # fmt: skip
         """A checked response whose body begins at ``start``, or at 0 where the store ignores ranges.
 
         Args:
@@ -131,8 +135,9 @@ class Endpoint:
             start, stop: the range, half open; ``stop`` None: to the end.
             expect: the stat of the object this must be; None: whichever it is.
             tries: those of a request that is resumed.
+            alone: no other request is under way for the same reader.
         """
-        return self.request(lambda: self._get(place, start, stop, expect), place, tries)
+        return self.request(lambda: self._get(place, start, stop, expect), place, tries, alone)
 
     def _get(self, place: Place, start: int, stop: int | None, expect: Stat | None) -> Body:
         body = self.driver.get(place, start, stop, expect)
@@ -254,7 +259,8 @@ class Stream:
             self._came, self._waited = 0, 0.0
             whole = self.position == 0 and self._stop == self._expect.size
             stop = None if whole or self._stop == self._expect.size else self._stop
-            self._begin(self._endpoint.get(self._place, self.position, stop, self._expect, self._tries))
+            body = self._endpoint.get(self._place, self.position, stop, self._expect, self._tries, self.measured)
+            self._begin(body)
         assert self._body is not None
         return self._body
 
@@ -289,10 +295,12 @@ class Stream:
         count = min(count, self._stop - self.position)
         if count <= 0:
             return b""
+        begun = self._body is not None  # else the piece comes with the wait for its response
         began = time.monotonic()
         data = self._piece(count)
-        self._waited += time.monotonic() - began
-        self._came += len(data)
+        if begun:
+            self._waited += time.monotonic() - began
+            self._came += len(data)
         if self._came >= LEAST_BYTES and self.measured:
             self._endpoint.meter.streamed(self._came, self._waited)
             self._came, self._waited = 0, 0.0

@@ -32,6 +32,11 @@ class Faults:
         with self._lock:
             self._waiting.setdefault(operation, []).append(Fault(kind, times, argument, key, skip))
 
+    def clear(self) -> None:
+        """Nothing goes wrong any more."""
+        with self._lock:
+            self._waiting.clear()
+
     def take(self, operation: str, key: str = "") -> Fault | None:
         """The fault of this request."""
         with self._lock:
