@@ -105,6 +105,12 @@ class Settings(BaseSettings):
     pack_sources: int = Field(64, ge=1, description="Fewest sources of a dataset that gets a pack by itself.")
     unit_seconds: float = Field(6 * 3600.0, gt=0, description="Deadline of one unit, in seconds.")
     lease_seconds: float = Field(30.0, gt=0, description="How long a claim is good without a renewal.")
+    store_patience: float = Field(
+        300.0, ge=0, description="Pauses in which work waits for a store that is away, in seconds, before it is named."
+    )
+    plan_patience: float | None = Field(
+        None, ge=0, description="The same for plans; unset: as `store_patience`, on a command line 60 at most."
+    )
     poll_seconds: float = Field(1.0, gt=0, description="How often an idle worker looks for work.")
     classes: tuple[str, ...] = Field(("plan", "index", "pack", "publish"), description="Work that a worker claims.")
     budget_mb: int | None = Field(

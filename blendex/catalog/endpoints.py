@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from blendex.catalog import dialect
 from blendex.catalog.models import Endpoint
 
-
 MEASURED = ("latency", "stream", "together", "chained")
 
 

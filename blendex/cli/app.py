@@ -51,14 +51,14 @@ Sidecars = Annotated[str, typer.Option(help="unpacked, or all: loose sidecars of
 OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
 
 
-def _client(root: Path | None, server: str | None) -> Client:
+def _client(root: Path | None, server: str | None, store_patience: float | None = None) -> Client:
     if server:
         from blendex.cli.remote import RemoteClient
 
         return RemoteClient(server)
     from blendex.cli.local import LocalClient
 
-    return LocalClient(root)
+    return LocalClient(root, store_patience)
 
 
 def _submission(
@@ -103,6 +103,9 @@ def build(
     packs: Packs = "auto",
     sidecars: Sidecars = "unpacked",
     name: Annotated[str | None, typer.Option(help="A name that shall point at this build.")] = None,
+    store_patience: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="How long to wait for a store that is away (here).")
+    ] = None,
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -114,7 +117,7 @@ def build(
         blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name
     )
     with output.progress(enabled=not json) as watch:
-        result = _client(root, server).build(submission, watch)
+        result = _client(root, server, store_patience).build(submission, watch)
     output.build_result(result, json)
 
 
