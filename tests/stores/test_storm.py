@@ -33,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("fresh_memory", "hasty")
 OpenSite = Callable[..., Site]
 SHARDS = 250  # pairs of manifest and tar
 FEW = 40  # of the storm that every run has
-PAUSE = 1.6  # longer than reads may wait
-PROFILE = {"patience_seconds": 30, "read_seconds": 1}
+PAUSE = 4.5  # longer than reads may wait, which is longer than the servers take on a busy machine
+PROFILE = {"patience_seconds": 60, "read_seconds": 3}
 
 # By single requests: what reading mends, and what it cannot.
 GETS = ("drop", "short", "reset", "slow", "hang", "500", "502", "503", "429", "409", "410", "wrong-bytes",
@@ -58,7 +58,7 @@ FATAL = {
 PROXY, LAST = ("500", "503", "429", "html", "drop"), ("404", "501", "400", "401")
 TARGET = ("500", "503", "409", "html", "drop", "hang", "missing", "empty", "fewer", "fewer-no-trailer",
           "cut-clean", "cut-reset", "wrong-bytes", "slow", "nothing", "not-a-tar")  # fmt: skip
-TARGET_LAST = (("404", 0), ("swap", 1), ("wrong-name", 0))
+TARGET_LAST = (("404", 0), ("swap", 1), ("wrong-name", 2))
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_storm(open_site: OpenSite, data: Path, tmp_path: Path, cluster: Clust
 
 @pytest.mark.usefixtures("hops")
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_storms_over_single_reads(
     open_site: OpenSite, data: Path, tmp_path: Path, cluster: Cluster, seed: int
 ) -> None:
@@ -172,7 +172,7 @@ def test_storms_over_single_reads(
 
 @pytest.mark.usefixtures("hops")
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_storms_over_s3(
     open_site: OpenSite, data: Path, tmp_path: Path, s3: S3, bucket: str, seed: int
 ) -> None:
@@ -187,7 +187,7 @@ def test_storms_over_s3(
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("operation", "kinds", "last"),
-    [("batch", PROXY, last) for last in LAST] + [("moss", TARGET[half::2], last) for last, half in TARGET_LAST],
+    [("batch", PROXY, last) for last in LAST] + [("moss", TARGET[part::3], last) for last, part in TARGET_LAST],
 )
 def test_storms_over_batches(
     open_site: OpenSite, data: Path, tmp_path: Path, cluster: Cluster, operation: str, kinds: tuple[str, ...], last: str
