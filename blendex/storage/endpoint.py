@@ -66,6 +66,7 @@ class Endpoint:
         self.meter = Meter(profile.pace)
         self.gate = Gate(profile.parallel)
         self.step: float | None = None  # between two reads of the last object that was read in steps
+        self.cuts = False  # whether it ignored a range: only going forward in one body is cheap then
         self.damaged: set[Place] = set()  # whose bytes were wrong once: a second time is an error
         self._count = threading.Lock()
         self._down: StoreFailure | None = None
@@ -253,6 +254,7 @@ class Stream:
         if body.status == 200:
             self._skip = self.position
             self.cut = self.cut or self.position > 0 or self._stop < body.total
+            self._endpoint.cuts = self._endpoint.cuts or self.cut
 
     def _open(self) -> Body:
         if self._body is None:

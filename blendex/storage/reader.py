@@ -245,6 +245,8 @@ class OpenedObject:
 
     def _best(self, step: float, position: int) -> str:
         """The way that takes the least time by what is known, for steps of so many bytes."""
+        if self._endpoint.cuts:
+            return "stream"
         meter = self._endpoint.meter
         left = self.size - position
         hop = meter.latency + HOP / meter.stream
@@ -262,7 +264,7 @@ class OpenedObject:
         return taken if taken in costs and costs[best] > CLEARLY * costs[taken] else best
 
     def _onward(self, position: int) -> Windows | Onward:
-        if self.size - position > FLIGHT * LEAST_WINDOW and self.size > WHOLE:
+        if self.size - position > FLIGHT * LEAST_WINDOW and self.size > WHOLE and not self._endpoint.cuts:
             return Windows(self._endpoint, self._place, position, self.stat)
         return Onward(self._endpoint, self._place, position, self.stat)
 

@@ -128,6 +128,19 @@ def test_a_store_that_fails_in_a_walk_fails_the_source(monkeypatch: pytest.Monke
     assert "changed" in caught.value.message
 
 
+def test_an_endpoint_that_ignores_ranges_is_read_in_one_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = archive(150, 60_000)
+    whole = bytes(data.piece(0, data.size))
+    line = link.Line(0.005, 50e6, True, 0.0)
+    with link.store(line, lambda start, stop: whole[start:stop], len(whole)) as store:
+        get = store.endpoint.driver.get
+        monkeypatch.setattr(store.endpoint.driver, "get", lambda place, *_: get(place, 0, None, None))
+        for number in range(3):
+            with store.open(f"lab:s3://b/{number}") as source:
+                assert build("nemo_tar", source, lambda _: None).records == 150
+    assert store.figures.bytes_read < 3 * 2 * len(whole)
+
+
 @pytest.mark.parametrize(
     ("latency", "bandwidth", "shared"), [(0.001, 200e6, True), (0.005, 50e6, True), (0.020, 200e6, False)]
 )
