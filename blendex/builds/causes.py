@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 from sqlalchemy.orm import Session
 
 from blendex.catalog import states
@@ -35,11 +33,6 @@ def paused(delays: int) -> float:
     return sum(_PAUSES[min(number, len(_PAUSES) - 1)] for number in range(delays))
 
 
-def most_delays(patience: float) -> int:
-    """How many pauses begin within so many seconds of them."""
-    return next(count for count in itertools.count() if paused(count) >= patience)
-
-
 def again(
     session: Session, unit: Unit, outcome: Outcome, most: int, patience: float, *, errors_too: bool = False
 ) -> bool | None:
@@ -49,7 +42,7 @@ def again(
     death counts, and so does an error where ``errors_too``, up to ``most``.
     """
     full = (outcome.error or {}).get("code") == "no_space"
-    if is_passing(outcome) and (full or unit.delays < most_delays(patience)):
+    if is_passing(outcome) and (full or paused(unit.delays) < patience):
         pause = pause_of(unit)
         return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause, error=outcome.error)
     if (outcome.error is None or errors_too) and outcome.cause != "lost lease" and unit.attempts + 1 < most:

@@ -179,7 +179,7 @@ def _wait(
     For a full disk as long as it takes. A store may be away for one source only, such as a file on a broken disk: when
     ``patience`` is over that one waits alone, and after as long again it is named.
     """
-    if error["code"] not in causes.STORES or unit.delays < causes.most_delays(patience):
+    if error["code"] not in causes.STORES or causes.paused(unit.delays) < patience:
         pause = causes.pause_of(unit)
         return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause, error=error)
     if suspects and len(payload["sources"]) > 1:

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from blendex.builds.causes import most_delays, paused
+from blendex.builds.causes import paused
 from blendex.cli.output import waiting_line
 
 
-@pytest.mark.parametrize(("patience", "delays"), [(0, 0), (1, 1), (2, 1), (60, 5), (300, 9), (3600, 64)])
-def test_how_many_pauses_patience_has(patience: float, delays: int) -> None:
-    assert most_delays(patience) == delays
-    assert paused(delays) >= patience
+@pytest.mark.parametrize(("delays", "seconds"), [(0, 0), (1, 2), (4, 30), (5, 62), (8, 242), (9, 302), (64, 3602)])
+def test_how_long_pauses_are_together(delays: int, seconds: float) -> None:
+    assert paused(delays) == seconds
 
 
 def test_a_line_for_people() -> None:
