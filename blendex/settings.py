@@ -26,14 +26,21 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["s3", "aistore"] = Field(description="What answers there.")
+    kind: Literal["s3", "aistore", "http"] = Field(description="What answers there.")
     endpoint: str | None = Field(None, description="Its URL; for AIStore the proxy; for S3 unset: Amazon's own.")
     schemes: tuple[str, ...] = Field(
         (),
         description="URLs it answers for: `s3` for S3; for AIStore `ais`, `s3`, `gs`, `az`, `oci`. Empty: all these.",
     )
-    buckets: tuple[str, ...] = Field(
-        min_length=1, description="Patterns of the buckets that may be read, as `speech-*`."
+    buckets: tuple[str, ...] = Field((), description="Patterns of the buckets that may be read, as `speech-*`.")
+    prefixes: tuple[str, ...] = Field(
+        (),
+        description="Of kind `http`, instead of endpoint and buckets: what URLs that may be read begin with, each "
+        "ending in a slash. Redirects are followed inside these only.",
+    )
+    networks: tuple[str, ...] = Field(
+        (),
+        description="Of kind `http`: networks besides the public ones in which hosts may lie, as `10.1.0.0/16`.",
     )
     region: str | None = Field(None, description="Region of S3.")
     addressing: Literal["auto", "path", "virtual"] = Field("auto", description="How S3 buckets are named in requests.")
@@ -41,9 +48,9 @@ class StoreSettings(BaseModel):
     access_key: SecretStr | None = Field(None, description="S3 key id; unset: boto3's own chain of credentials.")
     secret_key: SecretStr | None = Field(None, description="S3 secret.")
     session_token: SecretStr | None = Field(None, description="S3 session token.")
-    token: SecretStr | None = Field(None, description="AIStore's AuthN token.")
+    token: SecretStr | None = Field(None, description="AIStore's AuthN token, or a web server's bearer token.")
     ca: str | None = Field(None, description="File of the certificate authority.")
-    client_cert: str | None = Field(None, description="File of a client certificate (AIStore).")
+    client_cert: str | None = Field(None, description="File of a client certificate (AIStore, http).")
     client_key: str | None = Field(None, description="File of its key.")
     verify: bool = Field(True, description="Check the server's certificate.")
     parallel: int = Field(16, ge=1, le=256, description="Most requests at a time from one child.")
@@ -179,6 +186,12 @@ class Settings(BaseSettings):
     pack_sources: int = Field(64, ge=1, description="Fewest sources of a dataset that gets a pack by itself.")
     unit_seconds: float = Field(6 * 3600.0, gt=0, description="Deadline of one unit, in seconds.")
     lease_seconds: float = Field(30.0, gt=0, description="How long a claim is good without a renewal.")
+    store_patience: float = Field(
+        300.0, ge=0, description="Pauses in which work waits for a store that is away, in seconds, before it is named."
+    )
+    plan_patience: float | None = Field(
+        None, ge=0, description="The same for plans; unset: as `store_patience`, on a command line 60 at most."
+    )
     poll_seconds: float = Field(1.0, gt=0, description="How often an idle worker looks for work.")
     classes: tuple[str, ...] = Field(("plan", "index", "pack", "publish"), description="Work that a worker claims.")
     budget_mb: int | None = Field(

@@ -7,12 +7,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import abilities, access
+from blendex.builds import abilities, access, causes
 from blendex.builds.pace import Pace, pace
 from blendex.builds.site import Site
 from blendex.builds.visibility import reader
 from blendex.catalog import blobs, builds, deaths, mirrors, notices, pauses, states, trace, units, workers
 from blendex.catalog.models import RUNNING, Build, BuildDataset, Mirror, Name
+from blendex.storage.profiles import place_of
 
 # Problems shown with a build; all of them are at its own address.
 SHOWN_PROBLEMS = 20
@@ -58,6 +59,23 @@ def build_summary(
         "packs": build.packs,
         "checked_at": build.checked_at,
         "version": build.version,
+    }
+
+
+def awaited(site: Site, session: Session, build: Build) -> dict[str, Any] | None:
+    """A store or file server that is away and waited for: message, endpoint, seconds waited and patience; or None."""
+    found = units.awaited(session, build.id) if build.state not in ("ready", "failed", "cancelled") else None
+    if found is None:
+        return None
+    error, delays = found
+    place = place_of(str(error.get("file") or ""))
+    profile = next((item for item in site.stores if place is not None and item.name == place.profile), None)
+    patience = site.plan_patience if build.state in ("queued", "planning") else site.settings.store_patience
+    return {
+        "message": error["message"],
+        "endpoint": (profile.endpoint if profile is not None else None) or (place.url if place is not None else None),
+        "waited_seconds": causes.paused(delays),
+        "patience_seconds": patience,
     }
 
 

@@ -155,7 +155,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if outcome.cause == "error":
             assert outcome.error is not None
             if outcome.error["code"] in PASSING:
-                return _wait(session, unit, payload, suspects, outcome.error)
+                return _wait(session, unit, payload, suspects, outcome.error, site.settings.store_patience)
             if unit.attempts + 1 < MOST_ATTEMPTS:
                 return states.hand_back(session, unit.id, unit.fence, count=True)
             return _give_up(session, unit, payload, payload["sources"], outcome.error)
@@ -185,15 +185,17 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
 
 
 def _wait(
-    session: Session, unit: Unit, payload: dict[str, Any], suspects: list[list[Any]], error: dict[str, Any]
-) -> bool:
+    session: Session, unit: Unit, payload: dict[str, Any], suspects: list[list[Any]], error: dict[str, Any],
+    patience: float,
+) -> bool:  # fmt: skip
     """Set a unit back while what it needs is away.
 
-    For a full disk as long as it takes. A store may be away for one source only, such as a file on a broken disk: after
-    minutes that one waits alone, and after as many again it is named.
+    For a full disk as long as it takes. A store may be away for one source only, such as a file on a broken disk: when
+    ``patience`` is over that one waits alone, and after as long again it is named.
     """
-    if error["code"] not in causes.STORES or unit.delays < causes.MOST_DELAYS:
-        return states.hand_back(session, unit.id, unit.fence, count=False, pause=causes.pause_of(unit))
+    if error["code"] not in causes.STORES or causes.paused(unit.delays) < patience:
+        pause = causes.pause_of(unit)
+        return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause, error=error)
     if suspects and len(payload["sources"]) > 1:
         return _isolate(session, unit, payload, suspects[0], unit.memory, attempts=0)
     return _give_up(session, unit, payload, payload["sources"], error)

@@ -108,7 +108,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return _plan_again(site, session, unit, error)
         if outcome.cause == "memory" and unit.attempts == 0:
             return _larger(session, unit)
-        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, errors_too=True)) is not None:
+        patience = site.settings.store_patience
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, patience, errors_too=True)) is not None:
             return again
         error = error or _cause(outcome.cause).as_dict()
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):

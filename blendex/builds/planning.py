@@ -28,6 +28,8 @@ PER_SOURCE = 64 * 1024
 # More and smaller units than slots keep the slots busy to the end: no lonely last unit.
 UNITS_PER_SLOT = 6
 MOST_ATTEMPTS = 3
+# Seconds that one request of a plan is tried at least, however short the plan's patience is.
+LEAST_PATIENCE = 1.0
 # What a sidecar takes on a disk, about: a block of a small one; those of large sources are few.
 SIDECAR_BYTES = 4096
 # What a source fails of is in its bytes; or was tried twice, and the second time alone.
@@ -67,7 +69,7 @@ def plan_arguments(site: Site, submission: dict[str, Any], file: str, options: d
         "tars": options.get("tars", "offsets"),
         "pack_sources": site.settings.pack_sources,
         "file": file,
-        **site.reading(),
+        **site.reading(max(LEAST_PATIENCE, site.plan_patience / 4)),  # then a pause, and what is waited for is told
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
     }
@@ -388,7 +390,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         ).as_dict()
     )
     with site.work.write() as session:
-        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS)) is not None:
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, site.plan_patience)) is not None:
             return again
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False

@@ -462,7 +462,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
             sources.lose_object(session, error["file"])
             replan(session, build, [])
             return True
-        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS)) is not None:
+        patience = site.settings.store_patience
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, patience)) is not None:
             return again
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False

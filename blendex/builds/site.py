@@ -40,14 +40,26 @@ class Site:
         """Who uses it."""
         return self.actor or Actor(self.settings.owner, everything=True)
 
-    def reading(self) -> dict[str, Any]:
-        """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept."""
+    def reading(self, patience: float | None = None) -> dict[str, Any]:
+        """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept.
+
+        ``patience``: seconds at most for which one request is tried.
+        """
         if not self.stores:
             return {"roots": list(self.roots), "stores": []}
         with self.work.read() as session:
             paces = endpoints.paces(session)
         stores = [profile.as_dict() | {"pace": paces.get(profile.name, {})} for profile in self.stores]
+        if patience is not None:
+            for item in stores:
+                item["patience_seconds"] = min(item["patience_seconds"], patience)
         return {"roots": list(self.roots), "stores": stores}
+
+    @property
+    def plan_patience(self) -> float:
+        """Seconds of pauses in which a plan waits for a store that is away."""
+        given = self.settings.plan_patience
+        return self.settings.store_patience if given is None else given
 
     def storage(self) -> Stores:
         """The stores, for small reads in this process."""

@@ -36,7 +36,7 @@ def set_team(
         site: root and catalog.
         name: of the team, made if there is none.
         roots: folders; what of them the service itself may not read, the team may not either.
-        stores: of each endpoint profile the patterns of buckets.
+        stores: of each endpoint profile the patterns of buckets; of a web server what URLs begin with.
         views: (prefix as its jobs see it, prefix as workers see it), for every submission of the team.
 
     Raises:
@@ -101,9 +101,27 @@ def common_buckets(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...
     return tuple(sorted(both))
 
 
+def common_prefixes(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
+    """What URLs begin with that both mean: of two of which one begins with the other, the longer one."""
+    both = set()
+    for one in ours:
+        for other in theirs:
+            if other.startswith(one):
+                both.add(other)
+            elif one.startswith(other):
+                both.add(one)
+    return tuple(sorted(both))
+
+
 def _profiles(site: Site, stores: Mapping[str, Sequence[str]]) -> Iterable[Profile]:
     for profile in site.stores:
-        buckets = common_buckets(profile.buckets, stores.get(profile.name, ()))
+        patterns = stores.get(profile.name, ())
+        if profile.kind == "http":
+            ending = [item if item.endswith("/") else f"{item}/" for item in patterns]
+            if prefixes := common_prefixes(profile.prefixes, ending):
+                yield replace(profile, prefixes=prefixes)
+            continue
+        buckets = common_buckets(profile.buckets, patterns)
         if buckets:
             yield replace(profile, buckets=buckets)
 

@@ -46,7 +46,7 @@ def reader(site: Site) -> Callable[[str], bool]:
             return True
         place = place_of(address)
         profile = stores.get(place.profile) if place is not None else None
-        return place is not None and profile is not None and profile.serves(place.scheme, place.bucket)
+        return place is not None and profile is not None and profile.serves(place.scheme, place.bucket, place.key)
 
     return may
 
@@ -83,7 +83,7 @@ class Verdicts:
         """
         if site.who.everything:
             return True
-        rules = key, site.roots, tuple((profile.name, profile.buckets) for profile in site.stores)
+        rules = key, site.roots, tuple((profile.name, profile.buckets, profile.prefixes) for profile in site.stores)
         with self._lock:
             if (kept := self._kept.get(rules)) is not None:
                 self._kept.move_to_end(rules)

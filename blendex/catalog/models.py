@@ -421,13 +421,14 @@ class Worker(Base):
 
 
 class Endpoint(Base):
-    """What an endpoint of an object store was measured to do: moving averages over all children."""
+    """What an endpoint of an object store was measured to do: moving medians over all children."""
 
     __tablename__ = "endpoints"
     profile: Mapped[str] = mapped_column(String(64), primary_key=True)
     latency: Mapped[float] = mapped_column(Float)  # seconds to the first byte
     stream: Mapped[float] = mapped_column(Float)  # bytes per second of one stream
     together: Mapped[float] = mapped_column(Float)  # of several at a time; 0: never measured
+    chained: Mapped[float] = mapped_column(Float, server_default="0")  # seconds a step of several walks; 0: never
     updated_at: Mapped[float] = mapped_column(Float)
 
 

@@ -193,12 +193,16 @@ def holds_lease(session: Session, unit: int, fence: int) -> bool:
     return session.execute(found).scalar_one_or_none() is not None
 
 
-def hand_back(session: Session, unit: int, fence: int, count: bool, pause: float | None = None) -> bool:
+def hand_back(
+    session: Session, unit: int, fence: int, count: bool, pause: float | None = None,
+    error: dict[str, Any] | None = None,
+) -> bool:  # fmt: skip
     """leased → waiting; ``count`` says whether the attempt counts against the unit.
 
-    ``pause``: seconds for which nobody shall claim it: what it needs is away, and is not its fault.
+    ``pause``: seconds for which nobody shall claim it: what it needs is away, as ``error`` says, and is not its fault.
     """
-    later = {} if pause is None else {"not_before": dialect.now(session) + pause, "delays": Unit.delays + 1}
+    away = {"delays": Unit.delays + 1, "error": error}
+    later = {} if pause is None else away | {"not_before": dialect.now(session) + pause}
     return _changed(
         session,
         update(Unit)

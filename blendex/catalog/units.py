@@ -263,6 +263,17 @@ def lock_of(session: Session, build: str) -> list[int]:
     return list(session.execute(select(Unit.id).where(Unit.id.in_(mine)).order_by(Unit.id).with_for_update()).scalars())
 
 
+def awaited(session: Session, build: str) -> tuple[dict[str, Any], int] | None:
+    """What a build waits for that is away: the error that told so, and how often it was waited for."""
+    found = session.execute(
+        select(Unit.error, Unit.delays)
+        .where(Unit.build == build, Unit.state == "waiting", Unit.delays > 0, Unit.error.is_not(None))
+        .order_by(Unit.delays.desc())
+        .limit(1)
+    ).first()
+    return (found[0], found[1]) if found is not None else None
+
+
 def unfinished(session: Session, build: str) -> int:
     """Units that a build waits for, of any work."""
     return int(

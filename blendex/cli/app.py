@@ -69,10 +69,10 @@ def main(
         os.environ["BLENDEX_TOKEN"] = token
 
 
-def _client(root: Path | None, server: str | None) -> Client:
+def _client(root: Path | None, server: str | None, store_patience: float | None = None) -> Client:
     from blendex.cli.client import open_client
 
-    return open_client(root, server)
+    return open_client(root, server, store_patience)
 
 
 def _submission(
@@ -127,6 +127,9 @@ def build(
     label: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE: to find the build by; changes nothing. May be repeated.")
     ] = None,
+    store_patience: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="How long to wait for a store that is away (here).")
+    ] = None,
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -139,7 +142,7 @@ def build(
         tars,
     )
     with output.progress(enabled=not json) as watch:
-        result = _client(root, server).build(submission, watch)
+        result = _client(root, server, store_patience).build(submission, watch)
     output.build_result(result, json)
 
 

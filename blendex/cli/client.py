@@ -37,7 +37,7 @@ class Client(Protocol):
     def set_name(self, name: str, build: str) -> dict[str, Any]: ...
 
 
-def open_client(root: Path | None, server: str | None) -> Client:
+def open_client(root: Path | None, server: str | None, store_patience: float | None = None) -> Client:
     """Whoever answers the commands: the service, if one is named, else this machine."""
     if server:
         from blendex.cli.remote import RemoteClient
@@ -45,4 +45,4 @@ def open_client(root: Path | None, server: str | None) -> Client:
         return RemoteClient(server)
     from blendex.cli.local import LocalClient
 
-    return LocalClient(root)
+    return LocalClient(root, store_patience)

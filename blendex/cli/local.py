@@ -25,6 +25,7 @@ from blendex.units.verify import run as verify
 
 # A user's own command line reads whatever the user may read.
 EVERYWHERE = ("/",)
+PLAN_PATIENCE = 60.0
 
 
 def settings_for(root: Path | None) -> Settings:
@@ -35,8 +36,14 @@ def settings_for(root: Path | None) -> Settings:
 class LocalClient:
     """Opens the site once, at the first command."""
 
-    def __init__(self, root: Path | None) -> None:
-        self.site: Site = open_site(settings_for(root), EVERYWHERE, own=True)
+    def __init__(self, root: Path | None, store_patience: float | None = None) -> None:
+        settings = settings_for(root)
+        if store_patience is not None:
+            settings = settings.model_copy(update={"store_patience": store_patience, "plan_patience": store_patience})
+        elif settings.plan_patience is None:
+            # Somebody sits before it, and nothing was done yet.
+            settings = settings.model_copy(update={"plan_patience": min(PLAN_PATIENCE, settings.store_patience)})
+        self.site: Site = open_site(settings, EVERYWHERE, own=True)
         if self.site.notice:
             sys.stderr.write(self.site.notice + "\n")
 

@@ -35,9 +35,25 @@ def error(error: BlendexError) -> int:
 
 @contextmanager
 def progress(*, enabled: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar for a build on standard error; takes descriptions of the build."""
+    """A bar for a build on standard error, and a line for each wait; takes descriptions of the build."""
+    told: set[str] = set()
+
+    def waits(build: dict[str, Any]) -> str | None:
+        """What is waited for, when it was not told yet."""
+        awaits = build.get("awaits")
+        line = waiting_line(awaits) if awaits else None
+        if line is None or line in told:
+            return None
+        told.add(line)
+        return line
+
     if not enabled or not sys.stderr.isatty():
-        yield lambda _: None
+
+        def plain(build: dict[str, Any]) -> None:
+            if line := waits(build):
+                sys.stderr.write(line + "\n")
+
+        yield plain
         return
     columns = (
         TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TextColumn("sources"),
@@ -47,6 +63,8 @@ def progress(*, enabled: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
         task = bar.add_task("queued", total=None, eta="")
 
         def watch(build: dict[str, Any]) -> None:
+            if line := waits(build):
+                bar.console.print(line, highlight=False, markup=False)
             eta = build["eta_seconds"]
             bar.update(
                 task,
@@ -68,6 +86,16 @@ def counter(what: str, *, enabled: bool) -> Iterator[Callable[[dict[str, Any]], 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda data: bar.update(task, completed=data["done"], total=data["total"])
+
+
+def waiting_line(awaits: dict[str, Any]) -> str:
+    """What a build waits for, why, how long it will, and how to end it."""
+    where = f" ({awaits['endpoint']})" if awaits["endpoint"] else ""
+    left = max(0.0, awaits["patience_seconds"] - awaits["waited_seconds"])
+    return (
+        f"Waiting{where}: {awaits['message']} Trying for about {left:.0f} s more "
+        "(--store-patience SECONDS); Ctrl-C stops, and what was read is kept."
+    )
 
 
 def problem_line(problem: dict[str, Any]) -> str:

@@ -58,11 +58,11 @@ def wait_until_calm() -> None:
     time.sleep(RACY_NS / 1e9 + 0.05)
 
 
-def corpus(folder: Path, shards: int = 3, rows: int = 5, name: str = "a") -> str:
+def corpus(folder: Path, shards: int = 3, rows: int = 5, name: str = "a", size: int = 700) -> str:
     """A NeMo-tarred dataset of ``shards`` pairs; the entry of a blend over it."""
     for shard in range(shards):
         put(folder / f"{name}/manifest_{shard}.json", manifest(rows, f"{name}{shard}_"))
-        put(folder / f"{name}/audio_{shard}.tar", tar([f"{name}{shard}_{i}.wav" for i in range(rows)]))
+        put(folder / f"{name}/audio_{shard}.tar", tar([f"{name}{shard}_{i}.wav" for i in range(rows)], size))
     last = shards - 1
     return (
         f"- type: nemo_tarred\n  manifest_filepath: {folder}/{name}/manifest__OP_0..{last}_CL_.json\n"
