@@ -224,3 +224,5 @@ def test_roots_and_buckets_of_a_team_are_never_more_than_the_services(tmp_path: 
     assert teams.common_buckets(["speech-*"], ["speech-a*", "other"]) == ("speech-a*",)
     assert teams.common_buckets(["a?"], ["a*"]) == ("a?",)
     assert teams.common_buckets(["a[12]"], ["a?"]) == ()
+    web = ["https://a/data/", "https://b/"]
+    assert teams.common_prefixes(web, ["https://a/", "https://b/x/", "https://c/"]) == ("https://a/data/", "https://b/x/")
