@@ -13,11 +13,9 @@ depends_on = None
 
 def upgrade() -> None:
     """Go to this revision."""
-    with op.batch_alter_table("builds", schema=None) as batch_op:
-        batch_op.add_column(sa.Column("team", sa.String(length=128), server_default="", nullable=False))
+    op.add_column("builds", sa.Column("team", sa.String(length=128), server_default="", nullable=False))
 
 
 def downgrade() -> None:
     """Go back to the revision before."""
-    with op.batch_alter_table("builds", schema=None) as batch_op:
-        batch_op.drop_column("team")
+    op.drop_column("builds", "team")
