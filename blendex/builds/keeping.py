@@ -89,7 +89,7 @@ def collected(site: Site, *, dry: bool) -> dict[str, Any]:
     if dry:
         return {"dry_run": True} | collect.preview(site.work, _ages(site))
     done = collect.run(site.work, site.root, _ages(site))
-    done.files, done.bytes = collect.empty(site.root, rate=collect.RATE)
+    done.files, done.bytes = collect.empty(site.root, rate=collect.RATE, full=done.graves)
     return {"dry_run": False} | done.as_dict()
 
 

@@ -28,7 +28,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,7 +75,8 @@ def ages(settings: Settings) -> Ages:
 class Collected:
     """What was done, or would be.
 
-    ``rests``: seconds for which nothing may go yet. ``kept``: mirrors that could not go, and why.
+    ``rests``: seconds for which nothing may go yet. ``kept``: mirrors that could not go, and why. ``graves``: full, and
+    to be emptied at once.
     """
 
     rests: float = 0.0
@@ -86,10 +87,11 @@ class Collected:
     objects: int = 0
     files: int = 0
     bytes: int = 0
+    graves: set[str] = field(default_factory=set)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__ if name != "graves"}
 
 
 def preview(work: UnitOfWork, age: Ages) -> dict[str, Any]:
@@ -137,8 +139,9 @@ def run(work: UnitOfWork, root: Root, age: Ages, *, seconds: float | None = None
         if until is not None and time.monotonic() >= until:
             return done
         try:
-            if _collect(work, root, key, age):
+            if (grave := _collect(work, root, key, age)) is not None:
                 done.mirrors.append(key)
+                done.graves.add(grave)
                 metrics.COLLECTED.inc()
                 logger.info("mirror_collected", mirror=key)
         except (OSError, BlendexError) as error:
@@ -154,8 +157,8 @@ def run(work: UnitOfWork, root: Root, age: Ages, *, seconds: float | None = None
     return done
 
 
-def _collect(work: UnitOfWork, root: Root, key: str, age: Ages) -> bool:
-    """Collect one mirror, unless somebody wants it after all; the protocol is that of this module."""
+def _collect(work: UnitOfWork, root: Root, key: str, age: Ages) -> str | None:
+    """Collect one mirror; its grave, or None when somebody wants it after all. The protocol is that of this module."""
     grave = root.dig(key)
     with work.write() as session:
         row = mirrors.lock(session, key)
@@ -169,14 +172,14 @@ def _collect(work: UnitOfWork, root: Root, key: str, age: Ages) -> bool:
     if not decided:
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(os.path.join(root.path, "trash", grave))
-        return False
+        return None
     mirror = root.mirror(key)
     if os.path.isdir(mirror):
         archive(mirror, root.receipt(key), os.path.join(root.path, "trash", grave, "receipt"))
     for path in (mirror, *map(root.build, folders)):
         try:
             if not root.bury(path, grave):
-                return False
+                return None
         except FileNotFoundError:
             continue  # a collector that died before has moved it
     for name in ("mirrors", "builds"):
@@ -184,9 +187,9 @@ def _collect(work: UnitOfWork, root: Root, key: str, age: Ages) -> bool:
     with work.write() as session:
         row = mirrors.lock(session, key)
         if row is None or row.state != "collecting" or row.grave != grave:
-            return False
+            return None
         mirrors.note_gone(session, key)
-    return True
+    return grave
 
 
 def _collect_object(work: UnitOfWork, root: Root, number: int, name: str, age: Ages) -> bool:
@@ -217,20 +220,23 @@ def _removed(path: str) -> Iterator[int]:
         return
 
 
-def empty(root: Root, *, most: int | None = None, rate: float | None = None) -> tuple[int, int]:
+def empty(
+    root: Root, *, most: int | None = None, rate: float | None = None, full: Collection[str] = ()
+) -> tuple[int, int]:
     """Delete what lies in ``trash/``; files and bytes.
 
     Args:
         root: whose trash.
         most: files to delete now.
         rate: files per second.
+        full: graves into which nothing will be renamed any more.
     """
     top = os.path.join(root.path, "trash")
     begun = time.monotonic()
     files = freed = 0
     for name in sorted(os.listdir(top)):
         path = os.path.join(top, name)
-        if GRAVE.fullmatch(name):
+        if GRAVE.fullmatch(name) and name not in full:
             try:
                 if time.time() - os.lstat(path).st_mtime < GRAVE_SECONDS:
                     continue
