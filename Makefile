@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 SHELL_FILES := .ci/run scripts/*.sh tests/oracle/run.sh
 
-.PHONY: help check test pictures oracle bench sdk stores scale chaos storm fuzz airgap lock lock-check wheel wheel-alone cluster orchestration
+.PHONY: help check test slow pictures oracle bench sdk stores scale chaos storm fuzz api-fuzz airgap lock lock-check wheel wheel-alone cluster orchestration
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 14
@@ -20,8 +20,11 @@ check: lock-check ## linters, types, layers, locked versions, shell scripts
 test: ## install what the tests need and run them
 	scripts/test.sh
 
+slow: ## the tests that start clusters and stop builds at many points
+	$(PY) -m pytest -n 2 --dist loadgroup -m slow
+
 cluster: ## every test of the cluster form, also the long ones; needs PostgreSQL and Redis
-	$(PY) -m pytest tests/cluster -m 'long or not long'
+	$(PY) -m pytest tests/cluster -m 'slow or long'
 
 orchestration: ## what the service costs on top of the work, and a plan of 400,000 rows
 	$(PY) benchmarks/plan_rows.py
@@ -52,6 +55,9 @@ scale: ## growth of the catalog and memory with 100 large submissions
 
 fuzz: ## twenty thousand damaged archives
 	$(PY) -m tests.fuzz --count 20000
+
+api-fuzz: ## five thousand generated requests to the whole API with all checks, and what attackers would send
+	$(PY) -W ignore -m tests.fuzz.api --examples 5000
 
 storm: ## a short storm on a cluster of real processes, and proof that its checks see mistakes
 	$(PY) -m pytest tests/storm -m 'long or not long' -k 'short_storm or ignore_each_other'

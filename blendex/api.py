@@ -84,6 +84,7 @@ def _submission(
     on_bad: str,
     packs: str,
     sidecars: str,
+    tars: str,
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Submission:
@@ -99,6 +100,7 @@ def _submission(
         packs=packs,
         sidecars=sidecars,
         labels=labels or {},
+        tars=tars,
     )
 
 
@@ -113,6 +115,7 @@ def plan(
     compat: str = "",
     packs: str = "auto",
     sidecars: str = "unpacked",
+    tars: str = "offsets",
     root: str | os.PathLike[str] | None = None,
 ) -> Preview:
     """What a build of a blend would read and make; nothing is built.
@@ -127,6 +130,7 @@ def plan(
         compat: ``"upstream"`` for upstream's exact bytes.
         packs: ``auto``, ``all``, ``none``, or names of datasets with commas between: which become one file each.
         sidecars: ``"all"`` for loose sidecars of packed datasets as well.
+        tars: ``"paths"`` to pack tars in AIStore unread; training needs ``USE_AIS_GET_BATCH=true`` then.
         root: the folder of mirrors; ``BLENDEX_ROOT`` or ``./blendex-data`` by default.
 
     Raises:
@@ -136,7 +140,7 @@ def plan(
     runner = Slots(1, "blendex.units")
     try:
         return preview(
-            site, runner, _submission(blend, base, variables, env, view, allow, compat, "fail", packs, sidecars)
+            site, runner, _submission(blend, base, variables, env, view, allow, compat, "fail", packs, sidecars, tars)
         )
     finally:
         runner.close()
@@ -155,6 +159,7 @@ def build(
     on_bad: str = "fail",
     packs: str = "auto",
     sidecars: str = "unpacked",
+    tars: str = "offsets",
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
     root: str | os.PathLike[str] | None = None,
@@ -164,7 +169,7 @@ def build(
     Args:
         blend: a YAML file.
         base: as in ``plan``, like ``variables``, ``env``, ``view``, ``allow``, ``compat``, ``packs``,
-            ``sidecars`` and ``root``.
+            ``sidecars``, ``tars`` and ``root``.
         on_bad: ``"exclude"`` leaves out entries with bad sources instead of failing.
         name: a name that shall point at the build.
         labels: to find the build by; they change nothing about it.
@@ -176,7 +181,8 @@ def build(
     site = _site(root)
     try:
         result = run_build(
-            site, _submission(blend, base, variables, env, view, allow, compat, on_bad, packs, sidecars, name, labels)
+            site,
+            _submission(blend, base, variables, env, view, allow, compat, on_bad, packs, sidecars, tars, name, labels),
         )
     finally:
         site.work.engine.dispose()
@@ -207,6 +213,7 @@ def resolve(what: str, *, root: str | os.PathLike[str] | None = None) -> Path:
             answer = resolver.mirror(what)
         else:
             answer = _by_build_or_name(resolver, what)
+        answer = resolver.keep(answer)
     finally:
         site.work.engine.dispose()
     if answer.path is None or answer.state != "ready":

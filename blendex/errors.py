@@ -86,11 +86,17 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     BUSY = "busy"
     LINT_REFUSED = "lint_refused"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    RATE_LIMITED = "rate_limited"
+    QUOTA_FULL = "quota_full"
+    QUOTA_EXCEEDED = "quota_exceeded"
     # What is kept
     MIRROR_DAMAGED = "mirror_damaged"
     OBJECT_DAMAGED = "object_damaged"
     CATALOG_MISMATCH = "catalog_mismatch"
     CATALOG_VERSION = "catalog_version"
+    CATALOG_AWAY = "catalog_away"
 
 
 MEANING: dict[Code, str] = {
@@ -159,10 +165,16 @@ MEANING: dict[Code, str] = {
     Code.NOT_FOUND: "There is no such thing, or none that the caller may know of.",
     Code.BUSY: "Not now. Ask again after the time that the answer tells.",
     Code.LINT_REFUSED: "Something in the blend cannot be read by index, and no patch mends it. See `lint.md`.",
+    Code.UNAUTHENTICATED: "Who asks is not known: no token, or one that is not good (any more).",
+    Code.FORBIDDEN: "The scope of the token does not include this.",
+    Code.RATE_LIMITED: "Too many requests from one caller. Ask again after the time that the answer tells.",
+    Code.QUOTA_FULL: "A team has as much as it may at one time. Some of it ends by itself: ask again later.",
+    Code.QUOTA_EXCEEDED: "A team would have more than it may. Somebody must let go of something, or raise the quota.",
     Code.MIRROR_DAMAGED: "A mirror is not what its receipt says.",
     Code.OBJECT_DAMAGED: "A bundle is not what its name says.",
     Code.CATALOG_MISMATCH: "The database belongs to another root.",
     Code.CATALOG_VERSION: "The database was migrated by a newer Blendex.",
+    Code.CATALOG_AWAY: "The database does not answer. What is published is still found; nothing can be submitted.",
 }
 
 

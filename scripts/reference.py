@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from blendex.errors import MEANING, Code
@@ -14,11 +15,18 @@ from blendex.formats.findings import FINDINGS
 from blendex.lint import engine
 from blendex.lint.profile import PROFILES
 from blendex.lint.rule import RULES, Rule
-from blendex.settings import Settings, StoreSettings
+from blendex.settings import NotifySettings, QuotaSettings, Settings, StoreSettings
 from service.problems import STATUS
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
 HEAD = "<!-- Written by scripts/reference.py from the code: change it there. -->\n\n"
+
+SECRET = "A secret may be written `env:NAME` or `file:/path`."
+PARTS: tuple[tuple[str, str, type[BaseModel]], ...] = (
+    ("Endpoint profiles", f"Fields of one profile in `BLENDEX_STORES` or the stores file. {SECRET}", StoreSettings),
+    ("Receivers", f"Fields of one receiver in `BLENDEX_NOTIFY`. {SECRET}", NotifySettings),
+    ("Quotas", "Fields of one team in `BLENDEX_QUOTAS`.", QuotaSettings),
+)
 
 
 def _settings() -> str:
@@ -29,6 +37,8 @@ def _settings() -> str:
     dynamic = {
         "slots": "number of cores",
         "stores": "none",
+        "notify": "none",
+        "quotas": "none",
         "state_dir": "`$XDG_STATE_HOME/blendex` or `~/.local/state/blendex`",
     }
     for name, field in Settings.model_fields.items():
@@ -37,14 +47,12 @@ def _settings() -> str:
             assert field.default is not PydanticUndefined
             default = "none" if field.default in (None, ()) else f"`{field.default}`"
         lines.append(f"| `BLENDEX_{name.upper()}` | {default} | {field.description} |")
-    lines += [
-        "\n## Endpoint profiles\n\nFields of one profile in `BLENDEX_STORES` or the stores file. A secret may be "
-        "written `env:NAME` or `file:/path`.\n",
-        "| field | default | what it is |\n|---|---|---|",
-    ]
-    for name, field in StoreSettings.model_fields.items():
-        default = "required" if field.is_required() else "none" if field.default in (None, ()) else f"`{field.default}`"
-        lines.append(f"| `{name}` | {default} | {field.description} |")
+    for title, words, model in PARTS:
+        lines += [f"\n## {title}\n\n{words}\n", "| field | default | what it is |\n|---|---|---|"]
+        for name, field in model.model_fields.items():
+            empty = field.default in (None, ())
+            default = "required" if field.is_required() else "none" if empty else f"`{field.default}`"
+            lines.append(f"| `{name}` | {default} | {field.description} |")
     return "\n".join(lines) + "\n"
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
 from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
-from service.api.v1 import builds, lint, mirrors, names, sources, workers
+from service.api.v1 import admin, builds, lint, mirrors, names, sources, usage, workers
+from service.callers import Gate, guard
 from service.dashboard import site as site_pages
 from service.edge import Edge
 from service.house import House
 from service.limits import BodyLimit
 from service.lints import Lints
 from service.previews import Previews
+from service.rates import RateLimit
 from service.verifier import Verifier
 from service.watch import MOST_WAITERS, Watch
 
@@ -40,17 +42,17 @@ def create_app(
         alive: whether the claim loop runs; asked by ``/readyz``.
         most_waiters: requests that may wait for a build at one time.
     """
-    house = House(
-        site, Previews(site, previews), wake, alive, Resolver(site), Watch(site, most_waiters), Lints(site),
-        Verifier(site),
-    )  # fmt: skip
+    resolver = Resolver(site)
+    lints = Lints(site, verdicts=resolver.verdicts)
+    watch, verifier = Watch(site, most_waiters), Verifier(site)
+    house = House(site, Previews(site, previews), wake, alive, resolver, watch, lints, verifier)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await house.watch.close()
-        house.lints.close()
-        house.verifier.close()
+        await watch.close()
+        lints.close()
+        verifier.close()
 
     app = FastAPI(
         title="Blendex",
@@ -60,14 +62,19 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
+        dependencies=[Depends(guard)],
     )
     app.state.house = house
+    app.state.gate = Gate(site)
     problems.install(app)
-    routers = (builds, mirrors, names, sources, lint, workers, health, telemetry)
+    routers = (builds, mirrors, names, sources, lint, usage, workers, admin, health, telemetry)
     for router in (module.router for module in routers):
         app.include_router(router)
     docs.install(app)
     site_pages.install(app)
     app.add_middleware(BodyLimit, submission=site.settings.max_submission_bytes)
+    rates = {"lookup": "lookups", "read": "reads", "write": "writes"}
+    per_second = {sort: float(getattr(site.settings, f"{name}_per_second")) for sort, name in rates.items()}
+    app.add_middleware(RateLimit, rates=per_second)
     app.add_middleware(Edge)
     return app

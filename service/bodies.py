@@ -9,6 +9,7 @@ import posixpath
 import tarfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -51,6 +52,7 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
     Raises:
         BlendexError: the body is not what its type says, or names what may not be read.
     """
+    options = replace(options, world=site.seen(options.world))
     kind = content_type.partition(";")[0].strip().lower()
     limit = min(Limits().bytes, site.settings.max_submission_bytes)
     nested: dict[str, bytes] = {}
@@ -91,7 +93,9 @@ def read_submission(site: Site, content_type: str, body: bytes, options: Options
         name=options.name,
         packs=options.packs,
         sidecars=options.sidecars,
+        tars=options.tars,
         priority=options.priority,
+        notify=options.notify,
         labels=options.labels,
     )
 

@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from blendex.version import __version__
 from service.api.v1.schemas import Problem
+from service.rules import ADMIN, OPEN, RULES
 
 STATIC = Path(__file__).parent / "static"
 PAGE = """\
@@ -65,8 +66,12 @@ def describe(app: FastAPI) -> dict[str, Any]:
             "text/plain": {"schema": {"type": "string"}},
         },
     }
-    for methods in document["paths"].values():
-        for operation in methods.values():
+    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            scope = RULES.get((method.upper(), path), ADMIN)
+            operation["security"] = [] if scope == OPEN else [{"token": []}]
+            operation["description"] = f"{operation.get('description', '')}\n\nScope: `{scope}`.".strip()
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = failure
             for answer in operation["responses"].values():

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from blendex.errors import BlendexError, Code
-from blendex.observability import logs, metrics
+from blendex.observability import logs, metrics, traces
 from service.problems import internal, reply
 
 logger = logging.getLogger("blendex.service")
@@ -22,6 +22,9 @@ access = logs.get_logger("blendex.access")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # Methods that are words of HTTP; any other one would be a label of the caller's making.
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+# Of address and headers together; the server itself lets go of a client that sends more than twice as much unended.
+HEAD_BYTES = 32 * 1024
 
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # data: is for the icons inside swagger-ui.css; scripts and styles come from us alone.
@@ -46,9 +49,14 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        number = _request_id(Headers(scope=scope).get("x-request-id"))
-        with logs.bound(request=number):
-            await self._answer(scope, receive, send, number)
+        headers = Headers(scope=scope)
+        number = _request_id(headers.get("x-request-id"))
+        span = traces.begin("blendex.request", headers.get("traceparent"), method=scope["method"], request=number)
+        with logs.bound(request=number), traces.within(span):
+            try:
+                await self._answer(scope, receive, send, number)
+            finally:
+                traces.end(span, route=getattr(scope.get("route"), "path", "none"))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, number: str) -> None:
         began = time.monotonic()
@@ -76,8 +84,13 @@ class Edge:
             # A stream asked for by HEAD ends with its headers.
             return {"type": "http.disconnect"} if started else await receive()
 
+        # The same number stands in the log, in the answer, and beside what a request changed.
+        scope = {**scope, "state": {**scope.get("state", {}), "number": number}}
         request = Request(scope)
         try:
+            if (size := _head(scope)) > HEAD_BYTES:
+                await reply(request, _too_long(size), status=431)(scope, receive, dressed)
+                return
             if (refusal := _foreign(scope)) is not None:
                 await reply(request, refusal, status=403)(scope, receive, dressed)
                 return
@@ -116,6 +129,20 @@ def _dress(headers: MutableHeaders, scope: Scope, status: int) -> None:
         headers.setdefault("Cache-Control", MARKED_CACHE if marked else STATIC_CACHE)
     headers.setdefault("Cache-Control", "no-store")
     headers.add_vary_header("Accept")
+
+
+def _head(scope: Scope) -> int:
+    """Bytes of a request's address and headers."""
+    address = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    return address + sum(len(name) + len(value) for name, value in scope["headers"])
+
+
+def _too_long(size: int) -> BlendexError:
+    return BlendexError(
+        Code.BAD_REQUEST,
+        f"address and headers have {size} bytes, and {HEAD_BYTES} at most are read.",
+        next_step="Leave out headers, or send fewer variables.",
+    )
 
 
 def _foreign(scope: Scope) -> BlendexError | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends
@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
+from service.callers import Guarded
 from service.lints import Lints
 from service.previews import Previews
 from service.verifier import Verifier
@@ -26,15 +27,20 @@ class House:
     wake: Callable[[], None]
     alive: Callable[[], bool]
     resolver: Resolver
-    watch: Watch
+    watch: Watch | Guarded
     lints: Lints
     verifier: Verifier
 
 
 def get_house(request: Request) -> House:
-    """The house of the app that got this request."""
+    """The house of the app that got this request, as whoever asks may use it."""
     house: House = request.app.state.house
-    return house
+    site: Site = request.state.site
+    watch = house.watch
+    if site.settings.auth != "none":
+        assert isinstance(watch, Watch)
+        watch = Guarded(watch, request)
+    return replace(house, site=site, resolver=house.resolver.used_by(site), watch=watch)
 
 
 HouseOf = Annotated[House, Depends(get_house)]

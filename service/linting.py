@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from blendex.blend.load import Limits
@@ -43,6 +43,7 @@ def read_asked(site: Site, content_type: str, body: bytes, options: Options) -> 
     """
     if content_type.partition(";")[0].strip().lower() != MULTIPART:
         return Asked(read_submission(site, content_type, body, options))
+    options = replace(options, world=site.seen(options.world))
     if options.main is not None:
         raise _bad("main= names a file in a tar, and this is none.", "Send the config as the part config.")
     given: dict[str, tuple[str, bytes]] = {}

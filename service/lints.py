@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from base64 import b64encode
+from collections.abc import Iterable
 from typing import Any
 
 from blendex.blend.model import Source
 from blendex.builds.site import Site
+from blendex.builds.visibility import Verdicts
 from blendex.errors import BlendexError, Code
 from blendex.lint.knowledge import known_now
 from blendex.runtime.budget import read_budget
@@ -25,6 +28,9 @@ MOST_SOURCES = 200_000
 MEMORY = 1024 * 2**20
 LEAST_MEMORY = 256 * 2**20
 MOST_SECONDS = 60.0
+# Mirrors of ours that a config of a team may name.
+MOST_MIRRORS = 100
+KEY = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 class Lints:
@@ -34,10 +40,14 @@ class Lints:
         site: root, roots and catalog.
         memory: of one child, in bytes; less where this process and its children may not use three times as much.
         seconds: that one lint may take.
+        verdicts: of mirrors, as far as they are known.
     """
 
-    def __init__(self, site: Site, memory: int = MEMORY, seconds: float = MOST_SECONDS) -> None:
+    def __init__(
+        self, site: Site, memory: int = MEMORY, seconds: float = MOST_SECONDS, verdicts: Verdicts | None = None
+    ) -> None:
         self._site = site
+        self._verdicts = verdicts or Verdicts()
         self._memory = memory
         self._seconds = seconds
         self._places = threading.BoundedSemaphore(MOST_WAITING)
@@ -45,8 +55,8 @@ class Lints:
         self._made: list[Runner] = []
         self._free: queue.SimpleQueue[Runner] = queue.SimpleQueue()
 
-    def run(self, asked: Asked, upstream: str, output: str) -> Any:
-        """What a child answers: the JSON, the SARIF, or the zip in base64.
+    def run(self, asked: Asked, upstream: str, output: str, site: Site | None = None) -> Any:
+        """What a child answers whoever uses ``site``: the JSON, the SARIF, or the zip in base64.
 
         Raises:
             BlendexError: something that came cannot be read; it takes too much; busy.
@@ -56,7 +66,7 @@ class Lints:
         try:
             runner = self._runner()
             try:
-                return self._lint(runner, asked, upstream, output)
+                return self._lint(runner, asked, upstream, output, site or self._site)
             finally:
                 self._free.put(runner)
         finally:
@@ -78,13 +88,20 @@ class Lints:
         except queue.Empty:
             raise _busy() from None
 
-    def _lint(self, runner: Runner, asked: Asked, upstream: str, output: str) -> Any:
-        arguments = self._arguments(asked, upstream, output)
+    def _lint(self, runner: Runner, asked: Asked, upstream: str, output: str, site: Site) -> Any:
+        arguments = self._arguments(asked, upstream, output, site)
         rows = self._call(runner, arguments | {"known": None})["sources"]
         sources = [(Source(kind, path), address, token) for kind, path, address, token in rows]
         seen = known_now(self._site.work, sources)
         known = [[source.kind, source.path, found.as_dict()] for source, found in seen.items()]
         return self._call(runner, arguments | {"known": known})[output]
+
+    def _mirrors(self, asked: Asked, site: Site) -> list[str]:
+        """Folders of ours: whether a mirror has an index may be asked of whoever may ask for its path."""
+        if site.who.everything:
+            return [site.root.mirror("").rstrip("/")]
+        named = _named((asked.submission.text, *asked.submission.nested.values()))
+        return [site.root.mirror(key) for key in sorted(named)[:MOST_MIRRORS] if self._verdicts.mirror(site, key)]
 
     def _call(self, runner: Runner, arguments: dict[str, Any]) -> dict[str, Any]:
         memory = self._memory_now()
@@ -115,8 +132,8 @@ class Lints:
             next_step="Ask again; see the log.",
         )
 
-    def _arguments(self, asked: Asked, upstream: str, output: str) -> dict[str, Any]:
-        submission, site = asked.submission, self._site
+    def _arguments(self, asked: Asked, upstream: str, output: str, site: Site) -> dict[str, Any]:
+        submission = asked.submission
         launcher = asked.launcher
         return {
             "text": _text(submission.text),
@@ -124,8 +141,7 @@ class Lints:
             "nested": {address: _text(text) for address, text in submission.nested.items()},
             "world": site.placed(submission.world).as_dict(),
             **site.reading(),
-            # Mirrors are ours: whether one has an index may be asked of whoever may ask for its path.
-            "mirrors": site.root.mirror("").rstrip("/"),
+            "mirrors": self._mirrors(asked, site),
             "nodes": MOST_NODES,
             "paths": min(MOST_SOURCES, site.settings.max_sources),
             "upstream": upstream,
@@ -134,6 +150,10 @@ class Lints:
             "baseline": _text(asked.baseline) if asked.baseline is not None else None,
             "output": output,
         }
+
+
+def _named(texts: Iterable[bytes]) -> set[str]:
+    return {found.decode() for text in texts for found in KEY.findall(text)}
 
 
 def _text(data: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from blendex.builds.control import not_found
+from blendex.builds.naming import not_found
 from blendex.builds.resolve import Answer
 from blendex.catalog import builds, mirrors
 from blendex.catalog.models import Build
@@ -54,28 +54,40 @@ def mirror_key(key: str) -> str:
     return key
 
 
-def get_build(session: Session, build: str) -> Build:
-    """One build.
+def get_build(house: House, session: Session, build: str) -> Build:
+    """One build, if whoever asks may know of it.
 
     Raises:
         BlendexError: not_found.
     """
     row = builds.get(session, build_id(build))
-    if row is None:
+    if row is None or not house.site.who.sees(row.team):
         raise not_found("build", build)
     return row
 
 
-def get_name(session: Session, name: str) -> Any:
-    """One name.
+def get_name(house: House, session: Session, name: str) -> Any:
+    """One name, if whoever asks may know of it.
 
     Raises:
         BlendexError: not_found.
     """
     row = mirrors.name(session, name_of(name))
-    if row is None:
+    if row is None or not house.site.who.sees(row.team):
         raise not_found("name", name)
     return row
+
+
+def mirror_after(house: House, session: Session, key: str) -> int:
+    """The place of a mirror in lists, if whoever asks may know of it.
+
+    Raises:
+        BlendexError: not_found.
+    """
+    row = mirrors.get(session, mirror_key(key))
+    if row is None or not house.resolver.verdicts.mirror(house.site, key):
+        raise not_found("mirror", key)
+    return row.id
 
 
 async def answer(house: House, resolve: Callable[[], Answer], wait: float) -> Answer:

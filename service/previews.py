@@ -25,8 +25,8 @@ class Previews:
         self._turn = threading.Lock()
         self._places = threading.BoundedSemaphore(MOST_WAITING)
 
-    def run(self, submission: Submission) -> Preview:
-        """What a submission would come to, when it is its turn.
+    def run(self, submission: Submission, site: Site | None = None) -> Preview:
+        """What a submission would come to, for whoever uses ``site``, when it is its turn.
 
         Raises:
             BlendexError: busy, after a bounded wait; what the preview raises.
@@ -37,7 +37,7 @@ class Previews:
             if not self._turn.acquire(timeout=self._wait_seconds):
                 raise _busy()
             try:
-                return preview(self._site, self._runner, submission)
+                return preview(site or self._site, self._runner, submission)
             finally:
                 self._turn.release()
         finally:

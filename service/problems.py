@@ -7,12 +7,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from blendex.catalog.dialect import AWAY
 from blendex.errors import BlendexError, Code
 from service.replies import ProblemJson, retry_after, text_reply, wants_text
 
@@ -83,12 +83,18 @@ STATUS: dict[Code, int] = {
     Code.BAD_REQUEST: 400,
     Code.WRONG_STATE: 409,
     Code.NOT_FOUND: 404,
+    Code.UNAUTHENTICATED: 401,
+    Code.FORBIDDEN: 403,
     Code.BUSY: 429,
     Code.LINT_REFUSED: 422,
+    Code.RATE_LIMITED: 429,
+    Code.QUOTA_FULL: 429,
+    Code.QUOTA_EXCEEDED: 403,
     Code.MIRROR_DAMAGED: 500,
     Code.OBJECT_DAMAGED: 500,
     Code.CATALOG_MISMATCH: 503,
     Code.CATALOG_VERSION: 503,
+    Code.CATALOG_AWAY: 503,
 }
 
 
@@ -122,6 +128,8 @@ def reply(
     headers = dict(headers or {})
     if status in (429, 503):
         headers.setdefault("Retry-After", retry_after(None))
+    if status == 401:
+        headers.setdefault("WWW-Authenticate", 'Bearer realm="blendex"')
     if wants_text(request):
         return text_reply(request, f"{error.code}: {error}", status, headers)
     return ProblemJson(problem(error, status, request.url.path, extra), status, headers)
@@ -182,9 +190,17 @@ def _known(request: Request, error: Exception) -> Response:
 
 
 def _database(request: Request, error: Exception) -> Response:
-    logger.error("the database does not answer: %s %s", request.method, request.url.path, exc_info=error)
-    answer = BlendexError(Code.BUSY, "the database does not answer.", next_step="Ask again in a few seconds.")
-    return reply(request, answer, status=503)
+    logger.error("the database does not answer: %s %s (%s)", request.method, request.url.path, type(error).__name__)
+    return reply(request, away())
+
+
+def away() -> BlendexError:
+    """The database does not answer."""
+    return BlendexError(
+        Code.CATALOG_AWAY,
+        "the database does not answer.",
+        next_step="Ask again in a few seconds. Published builds, names and mirrors are still found by their addresses.",
+    )
 
 
 def install(app: FastAPI) -> None:
@@ -192,4 +208,5 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(BlendexError, _known)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(OperationalError, _database)
+    for kind in AWAY:
+        app.add_exception_handler(kind, _database)

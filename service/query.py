@@ -78,7 +78,9 @@ class Options:
     name: str | None
     packs: str
     sidecars: str
+    tars: str = "offsets"
     priority: str = "bulk"
+    notify: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -98,11 +100,15 @@ def _pairs(items: list[str], name: str) -> dict[str, str]:
     return result
 
 
-def _prefixes(request: Request) -> tuple[tuple[str, str], ...]:
-    """The view, in the order of the query, whichever of its two names was used."""
+def prefixes(request: Request, names: tuple[str, ...] = ("view", "map")) -> tuple[tuple[str, str], ...]:
+    """Pairs of prefixes in the order of the query, as of the view, whichever of its two names was used.
+
+    Raises:
+        BlendexError: bad_request.
+    """
     result = []
     for name, item in request.query_params.multi_items():
-        if name not in ("view", "map"):
+        if name not in names:
             continue
         # Both sides are absolute, so the first "=" before a slash or a URL parts them, also after a folder lang=en.
         found = _VIEW.fullmatch(item)
@@ -136,7 +142,7 @@ def submission_world(
     """
     if base is not None and (not base.startswith("/") or "\0" in base):
         raise _bad(f"base={base[:80]!r} is not absolute.", "Name the folder from the root on: base=/data/blends.")
-    return World(base=base, variables=_pairs(var, "var"), env=_pairs(env, "env"), view=_prefixes(request))
+    return World(base=base, variables=_pairs(var, "var"), env=_pairs(env, "env"), view=prefixes(request))
 
 
 def submission_options(
@@ -155,10 +161,18 @@ def submission_options(
     sidecars: Annotated[
         Literal["unpacked", "all"], Query(description="`all`: loose sidecars of packed datasets as well.")
     ] = "unpacked",
+    tars: Annotated[
+        Literal["offsets", "paths"],
+        Query(description="`paths`: tars in AIStore are packed unread; training needs `USE_AIS_GET_BATCH=true`."),
+    ] = "offsets",
     priority: Annotated[
         Literal["interactive", "bulk", "maintenance"],
         Query(description="What comes first. The same blend again, more urgently, hurries the build that runs."),
     ] = "bulk",
+    notify: Annotated[
+        list[str],
+        Query(description="A receiver of the settings that is told what becomes of it. Repeatable."),
+    ] = [],  # noqa: B006
     label: Annotated[
         list[str], Query(description="`KEY=VALUE`: to find the build by; changes nothing about it. Repeatable.")
     ] = [],  # noqa: B006
@@ -170,5 +184,5 @@ def submission_options(
     """
     allowed = tuple(part.strip() for item in allow for part in item.split(",") if part.strip())
     return Options(
-        world, main, allowed, compat, on_bad, name, packs, sidecars, priority, labels.parse(label)
+        world, main, allowed, compat, on_bad, name, packs, sidecars, tars, priority, tuple(notify), labels.parse(label)
     )

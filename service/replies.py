@@ -25,6 +25,14 @@ class Json(Response):
         return orjson.dumps(content)
 
 
+DEGRADED = "X-Blendex-Degraded"
+
+
+def told(value: dict[str, Any], status: int = 200) -> Json:
+    """JSON that may come from the root alone; the header says so too."""
+    return Json(value, status, {DEGRADED: value["degraded"]} if "degraded" in value else None)
+
+
 class ProblemJson(Json):
     """An RFC 9457 answer."""
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import yaml
-from fastapi import Query
+from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.builds import access
+from blendex.builds.degraded import CATALOG
 from blendex.builds.resolve import Answer
 from blendex.builds.site import Site
 from blendex.errors import BlendexError, Code
+from blendex.mirrors import holds
+from blendex.mirrors.holds import Wish
+from service.addresses import public
+from service.house import get_house
 from service.problems import reply
-from service.replies import Json, line, retry_after, text_reply, wants_text
+from service.replies import DEGRADED, Json, line, retry_after, text_reply, wants_text
 
 SECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -28,9 +34,46 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 class Ask:
     """How the path of a mirror was asked for."""
 
-    expect: str | None
-    format: str | None
-    section: str | None
+    expect: str | None = None
+    format: str | None = None
+    section: str | None = None
+    hold: Wish | None = None
+
+
+def hold(
+    job: Annotated[str | None, Query(description="A job of the scheduler that holds the mirror until it ends.")] = None,
+    end: Annotated[
+        str | None, Query(description="When it ends: seconds since the epoch, or ISO 8601 with an offset.")
+    ] = None,
+    holder: Annotated[str | None, Query(description="`chain:NAME`: a chain of jobs, renewed by each of them.")] = None,
+) -> Wish | None:
+    """The hold that a look-up takes.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    if job is not None and holder is not None:
+        raise _bad("job and holder exclude each other.", "A chain holds for all of its jobs: say holder=chain:NAME.")
+    if job is not None:
+        return holds.job(job, end)
+    if end is not None:
+        raise _bad("end goes with job.", "Add job=$SLURM_JOB_ID, or leave end out.")
+    if holder is None:
+        return None
+    kind, _, name = holder.partition(":")
+    if kind != "chain":
+        raise _bad(f"holder={holder[:60]!r} is not chain:NAME.", "For one job say job=$SLURM_JOB_ID&end=….")
+    return holds.chain(name)
+
+
+def refuse_hold(hold: Wish | None) -> None:
+    """Who only looks holds nothing: nobody shall believe that they do.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    if hold is not None:
+        raise _bad("a description takes no hold.", "Ask for its path (…/path), or with Accept: text/plain.")
 
 
 def ask(
@@ -40,6 +83,7 @@ def ask(
         Query(description="Shell lines, or overrides for Hydra, instead of a path."),
     ] = None,
     section: Annotated[str | None, Query(description="With format=hydra: the section of the config to set.")] = None,
+    hold: Annotated[Wish | None, Depends(hold)] = None,
 ) -> Ask:
     """The part of a query that shapes a text answer.
 
@@ -53,7 +97,7 @@ def ask(
             raise _bad("format=hydra needs a section such as data.train_ds.", "Use letters, digits, _ and dots.")
     elif section is not None:
         raise _bad("section goes with format=hydra.", "Add format=hydra, or leave section out.")
-    return Ask(expect, format, section)
+    return Ask(expect, format, section, hold)
 
 
 def _bad(message: str, next_step: str) -> BlendexError:
@@ -132,22 +176,29 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     """The answer to "where is it?", by the table of states.
 
     Ready 200, unchanged 304, building 503, failed or other than expected 409, collected 410; never 202, which
-    ``curl -f --retry`` takes for success.
+    ``curl -f --retry`` takes for success. Whoever is answered 200 or 304 may use the mirror: the hold they asked for is
+    committed before.
     """
+    expected = wish.expect is None or wish.expect == answer.key
+    if answer.state == "ready" and expected:
+        answer = get_house(request).resolver.keep(answer, wish.hold)
     headers = {"X-Mirror-State": answer.state, "Cache-Control": "private, no-cache"}
+    if answer.degraded:
+        headers[DEGRADED] = CATALOG
     if answer.state == "building":
         return _building(request, answer, headers)
     if answer.state == "collected":
         error = BlendexError(
             Code.NOT_FOUND,
             f"mirror {answer.key} was collected.",
-            next_step="Post the blend again (POST /v1/builds); what is known of its sources stays known.",
+            next_step="Post the blend again (POST /v1/builds): it is made from what was indexed, unless sources "
+            f"changed. What it was made from: /v1/mirrors/{answer.key}/receipt.",
         )
         return _no(request, error, answer, 410, headers)
     if answer.state != "ready":
         return _failed(request, answer, headers)
     assert answer.path is not None
-    if wish.expect is not None and wish.expect != answer.key:
+    if not expected:
         error = BlendexError(
             Code.WRONG_STATE,
             f"it is mirror {answer.key} now, not the expected one.",
@@ -162,17 +213,29 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     else:
         lines = export_lines(site, answer) if wish.format else [answer.path]
     headers |= {"X-Mirror-Excluded": str(answer.excluded), "ETag": _etag(answer, wish)}
+    if wish.hold is not None:
+        headers["Cache-Control"] = "no-store"
+        headers["X-Lease-Until"] = _moment(answer.lease_until)
     if _matches(request.headers.get("if-none-match"), headers["ETag"]):
         return Response(None, 304, headers)
     if wants_text(request):
         return Response("".join(item + "\n" for item in lines), 200, headers, "text/plain")
     blend = ready_blend(site, answer.build) if answer.build is not None else None
-    values = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
-    return Json(values | {"excluded": answer.excluded, "blend": blend}, 200, headers)
+    values: dict[str, Any] = {"state": "ready", "build": answer.build, "key": answer.key, "path": answer.path}
+    values |= {"lease_until": answer.lease_until} if wish.hold is not None else {}
+    values |= {"excluded": answer.excluded, "blend": blend}
+    return Json(values | ({"degraded": CATALOG} if answer.degraded else {}), 200, headers)
+
+
+def _moment(at: float | None) -> str:
+    """Whole seconds, rounded down: nobody is promised more than is kept."""
+    return "never" if at is None else datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _no(request: Request, error: BlendexError, answer: Answer, status: int, headers: dict[str, str]) -> Response:
-    extra = {"state": answer.state, "build": answer.build, "key": answer.key}
+    extra: dict[str, Any] = {"state": answer.state, "build": answer.build, "key": answer.key}
+    if answer.degraded:
+        extra["degraded"] = CATALOG
     return reply(request, error, status=status, headers=headers, extra=extra)
 
 
@@ -193,7 +256,7 @@ def _building(request: Request, answer: Answer, headers: dict[str, str]) -> Resp
 
 def _failed(request: Request, answer: Answer, headers: dict[str, str]) -> Response:
     error = answer.error or BlendexError(Code.CANCELLED, f"the build was {answer.state}.", next_step="Retry it.")
-    report = f"{request.base_url}v1/builds/{answer.build}/problems"
+    report = f"{public(request)}/v1/builds/{answer.build}/problems"
     if wants_text(request):
         return text_reply(request, f"{answer.state}: {error} All problems: {report}", 409, headers)
     return _no(request, error, answer, 409, headers)

@@ -40,7 +40,7 @@ def database_url(dialect: str, request: pytest.FixtureRequest) -> Iterator[Calla
 
     def url(root: Path) -> str:
         if root not in made:
-            made[root] = maker.make()
+            made[root] = maker.ready()
         return made[root]
 
     yield url

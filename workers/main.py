@@ -9,6 +9,7 @@ import time
 from types import FrameType
 
 from blendex.builds.loop import ClaimLoop
+from blendex.builds.notify import Notifier
 from blendex.builds.site import Site
 from blendex.catalog.engine import catalog_id
 from blendex.observability import logs
@@ -35,6 +36,7 @@ def run(site: Site, broker_url: str | None) -> None:
     """
     settings = site.settings
     consumer = relay = probe = None
+    notifier = Notifier(site)
     key = catalog_id(site.root.path)
     if broker_url is not None:
         relay = Relay(site.work, create_celery(broker_url, key, patient=False), settings.poll_seconds)
@@ -69,6 +71,7 @@ def run(site: Site, broker_url: str | None) -> None:
         signal.signal(number, handler)
     thread.start()
     teller = liveness.Teller(beat)
+    notifier.start()
     for part in (consumer, relay):
         if part is not None:
             part.start()
@@ -91,6 +94,7 @@ def run(site: Site, broker_url: str | None) -> None:
     loop.stop()
     thread.join(30)
     teller.close()
+    notifier.stop()
     for last in (relay, probe):
         if last is not None:
             last.stop() if isinstance(last, Relay) else last.close()

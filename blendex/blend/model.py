@@ -60,11 +60,13 @@ class Packing:
         collections: in upstream's order.
         native: whether manifest and tars are matched row by row, which takes a route.
         refusal: why it cannot be packed; then there are no collections.
+        paths: whether the tars go into it by their paths alone, and are not read.
     """
 
     collections: tuple[Gathered, ...] = ()
     native: bool = False
     refusal: BlendexError | None = None
+    paths: bool = False
 
     @property
     def remote(self) -> Source | None:

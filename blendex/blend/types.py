@@ -15,6 +15,8 @@ from typing import Any
 
 JSONL = "jsonl"
 NEMO_TAR = "nemo_tar"
+TAR_PATH = "tar_path"
+"""A tar that is packed by its path and size alone: it is not read, and has no sidecar."""
 WDS_TAR = "wds_tar"
 WDS_TAR_V2 = "wds_tar_v2"
 SHAREGPT_ROUTE = "sharegpt_route"

@@ -14,8 +14,9 @@ from blendex.blend.load import MapNode, SeqNode
 from blendex.blend.model import Derivation, Source
 from blendex.blend.patterns import expand, rewritten
 from blendex.blend.types import JSONL, NEMO_TAR, Key
-from blendex.blend.urls import join
+from blendex.blend.urls import guarded, join
 from blendex.blend.walk import Walk
+from blendex.blend.world import unsupported
 from blendex.errors import BlendexError, Code
 
 _COMPRESSED = frozenset((".gz", ".bz2", ".xz", ".lz4", ".zst"))
@@ -270,6 +271,11 @@ class Work:
 
     def source(self, kind: str, path: str, line: int) -> Iterator[Source]:
         """The source at a path, when its name can be one."""
+        if guarded(path):
+            refusal = unsupported(path)
+            assert refusal is not None
+            self.problem(refusal, line)  # no source, so that what may be a secret is shown nowhere
+            return
         if MAYBE_COMPRESSED.search(path) and _COMPRESSED & set(PurePosixPath(path).suffixes[-2:]):
             self.problem(
                 BlendexError(

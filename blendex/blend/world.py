@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from blendex.blend.urls import Route, parts, routed, split_explicit
+from blendex.blend.urls import WEB, Route, guarded, parts, routed, split_explicit
 from blendex.errors import BlendexError, Code
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
@@ -30,6 +30,12 @@ def unsupported(path: str) -> BlendexError | None:
             next_step="Name the file that the command reads.",
         )
     match = _SCHEME.match(path)
+    if match is not None and guarded(path):
+        return BlendexError(
+            Code.PATH_UNSUPPORTED,
+            f"a URL that begins with {match.group()} holds a user name, a query or a fragment, which may be a secret.",
+            next_step="Write the URL without it; credentials belong into the endpoint profile.",
+        )
     if match is None or parts(path) is not None:
         return None
     return BlendexError(
@@ -104,10 +110,13 @@ class World:
         address = routed(url, self.stores, profile)
         if address is not None:
             return address
+        found = parts(url)
+        where = "the beginning of its URL" if found is not None and found[0] in WEB else "its bucket"
+        kind = " of kind http" if found is not None and found[0] in WEB else ""
         raise BlendexError(
             Code.STORE_UNKNOWN,
             f"no endpoint profile serves {path}.",
-            next_step="Have its bucket added to a profile (BLENDEX_STORES), or name a copy on a shared filesystem.",
+            next_step=f"Have {where} added to a profile{kind} (BLENDEX_STORES), or name a copy on a shared filesystem.",
         )
 
     def _through_view(self, path: str) -> str:

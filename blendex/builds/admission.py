@@ -52,6 +52,7 @@ class Own:
     reserve: int
     lease_seconds: float
     classes: Sequence[str]
+    able: Sequence[str] | None = None  # what it can do, of what units name; None: everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def admit(
     most = ENDLESS if alone and own.budget >= ledgers.most_budget(session) else left
 
     def claim(only: int | None = None) -> Verdict:
-        unit = states.claim_unit(session, own.worker, own.lease_seconds, most, classes, only)
+        unit = states.claim_unit(session, own.worker, own.lease_seconds, most, classes, only, own.able)
         return Verdict(unit, 0 if unit is None else min(unit.memory, max(left, MIB)))
 
     if ledger.reserved is not None:
@@ -115,17 +116,19 @@ def admit(
                 why = f"reserved for unit {ledger.reserved}, {needs}"
                 return verdict if verdict.unit is not None else Verdict(why=why)
     elif not ledgers.resting(session, ledger):
-        heavy = ledgers.starving(session, most, reserve_seconds, classes)
+        heavy = ledgers.starving(session, most, reserve_seconds, classes, own.able)
         if heavy is not None:
             ledgers.reserve(session, own.ledger, heavy, LONGEST_RESERVATION * reserve_seconds)
             return Verdict(why=f"reserved for unit {heavy}, which has waited for memory")
     verdict = claim()
     if verdict.unit is not None:
         return verdict
-    if paused is not None and ledgers.has_work(session, own.classes) is not None:
+    if paused is not None and ledgers.has_work(session, own.classes, own.able) is not None:
         return Verdict(why=f"paused: {paused}")
-    least = ledgers.has_work(session, classes)
+    least = ledgers.has_work(session, classes, own.able)
     if least is None:
+        if own.able is not None and ledgers.has_work(session, classes) is not None:
+            return Verdict(why="what waits needs recipes that this version has not")
         return Verdict()
     if least > most:
         return Verdict(

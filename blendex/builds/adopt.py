@@ -7,22 +7,22 @@ blend is a hit again.
 from __future__ import annotations
 
 import os
-from typing import Any
-
-import orjson
 
 from blendex.catalog import mirrors, sources
 from blendex.catalog.engine import UnitOfWork
 from blendex.catalog.models import Build, Name, NameHistory
 from blendex.errors import BlendexError
 from blendex.formats.bundle import read_directory
+from blendex.mirrors import ondisk
+from blendex.mirrors.holds import is_there
+from blendex.mirrors.known import adopt_mirror
 from blendex.storage.root import Root
-from blendex.units.receipt import read_receipt
 
 
 def adopt_all(work: UnitOfWork, root: Root) -> dict[str, int]:
     """Adopt everything under the root; how many of each were taken, and how many were damaged."""
-    counts = {"objects": 0, "mirrors": 0, "builds": 0, "names": 0, "damaged": 0}
+    counts = {"objects": 0, "mirrors": 0, "builds": 0, "names": 0, "damaged": 0, "gone": 0}
+    counts["gone"] = _forget_gone(work, root)
     # Oldest first: where two bundles speak of one source, the later one saw the later token.
     names = sorted(root.objects(), key=lambda name: os.stat(root.object(name)).st_mtime_ns)
     for name in names:
@@ -34,13 +34,26 @@ def adopt_all(work: UnitOfWork, root: Root) -> dict[str, int]:
                 sources.add_object(session, name, os.stat(root.object(name)).st_size)
             counts["objects"] += 1
     for key in root.mirrors():
-        counts["mirrors" if _adopt_mirror(work, root, key) else "damaged"] += 1
+        counts["mirrors" if adopt_mirror(work, root, key) else "damaged"] += 1
     for build in sorted(os.listdir(os.path.join(root.path, "builds"))):
         counts["builds"] += _adopt_build(work, root, build)
     for entry in sorted(os.listdir(os.path.join(root.path, "names"))):
         if entry.endswith(".json") and not entry.startswith("."):
             counts["names"] += _adopt_name(work, os.path.join(root.path, "names", entry))
     return counts
+
+
+def _forget_gone(work: UnitOfWork, root: Root) -> int:
+    """What a backup knows and the root holds no more: mirrors that were collected since, and objects."""
+    with work.read() as session:
+        mirrors_gone = [key for key in mirrors.standing(session) if not is_there(root, key)]
+        objects_gone = [name for name in sources.live_objects(session) if not os.path.exists(root.object(name))]
+    with work.write() as session:
+        for key in mirrors_gone:
+            mirrors.note_gone(session, key)
+        for name in objects_gone:
+            sources.lose_object(session, name)
+    return len(mirrors_gone) + len(objects_gone)
 
 
 def _adopt_bundle(work: UnitOfWork, root: Root, name: str) -> bool:
@@ -55,42 +68,17 @@ def _adopt_bundle(work: UnitOfWork, root: Root, name: str) -> bool:
     return True
 
 
-def _adopt_mirror(work: UnitOfWork, root: Root, key: str) -> bool:
-    try:
-        receipt = read_receipt(root.mirror(key), key)
-    except BlendexError:
-        return False
-    with work.write() as session:
-        mirrors.add(
-            session,
-            key=key,
-            source_set=receipt["source_set"],
-            content=receipt["content"],
-            counts=receipt["counts"],
-            published=receipt["published_ns"] / 1e9,
-        )
-    return True
-
-
-def _json(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, "rb") as file:
-            value = orjson.loads(file.read())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
-    data = _json(os.path.join(root.build(build), "build.json"))
-    if data is None or not os.path.exists(os.path.join(root.build(build), "path")):
+    data = ondisk.ready_build(root, build)
+    if data is None:
         return False
     with work.write() as session:
         if session.get(Build, build) is not None:
             return False
         session.add(
             Build(
-                id=build, owner=data["owner"], identity=data["identity"], state="ready", file=data["file"],
+                id=build, owner=data["owner"], team=data.get("team", ""),
+                identity=data["identity"], state="ready", file=data["file"],
                 options=data["options"], names=data["names"], created_at=data["created_at"],
                 updated_at=data["created_at"], stages={"queued": data["created_at"]}, excluded=data["excluded"],
                 packs=data.get("packs"), labels=data.get("labels", {}),
@@ -101,14 +89,19 @@ def _adopt_build(work: UnitOfWork, root: Root, build: str) -> bool:
 
 
 def _adopt_name(work: UnitOfWork, path: str) -> bool:
-    data = _json(path)
+    data = ondisk.read_json(path)
     if data is None:
         return False
     with work.write() as session:
         if session.get(Name, data["name"]) is not None:
             return False
         newest = data["history"][0]
-        session.add(Name(name=data["name"], build=data["build"], version=data["version"], updated_at=newest["at"]))
+        session.add(
+            Name(
+                name=data["name"], team=data.get("team", ""), build=data["build"], version=data["version"],
+                updated_at=newest["at"],
+            )
+        )  # fmt: skip
         for item in data["history"]:
             session.add(NameHistory(name=data["name"], version=item["version"], build=item["build"], at=item["at"]))
     return True

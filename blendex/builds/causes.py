@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from sqlalchemy.orm import Session
 
-from blendex.catalog import states
+from blendex.builds.site import Site
+from blendex.catalog import deaths, states
 from blendex.catalog.models import Unit
 from blendex.errors import PASSING, Code
 from blendex.runtime.slots import Outcome
 
-# While a store is away: pauses that double up to a minute, 5 minutes in all. Then what needs it is named, and nothing
-# is held against it: whoever needs it next tries again.
-AWAY_FIRST, AWAY_MOST, MOST_DELAYS = 2.0, 60.0, 9
+# While a store is away: pauses that double up to a minute, as many as patience lasts. Then what needs it is named, and
+# nothing is held against it: whoever needs it next tries again.
+AWAY_FIRST, AWAY_MOST = 2.0, 60.0
+_PAUSES = tuple(min(AWAY_MOST, AWAY_FIRST * 2.0**number) for number in range(8))
 
+# A unit whose worker was lost with it and nothing else this often is not given to another one; one that was lost in
+# company, which says little, only after so many times as often: else it might take workers with it for ever.
+MOST_LOSSES, IN_COMPANY = 5, 4
 
 # A disk may be full, and descriptors scarce, for as long as it takes.
 STORES = (Code.STORAGE_AWAY, Code.STORE_UNREACHABLE, Code.STORE_BUSY)
@@ -23,19 +28,36 @@ def is_passing(outcome: Outcome) -> bool:
     return outcome.cause == "unstarted" or (outcome.error is not None and outcome.error["code"] in PASSING)
 
 
+def loses_workers(site: Site, unit: Unit) -> bool:
+    """Whether a unit is to blame for the workers that were lost while they had it."""
+    if unit.losses < MOST_LOSSES:
+        return False
+    with site.work.read() as session:
+        return unit.losses >= MOST_LOSSES * IN_COMPANY or deaths.lost_alone(session, unit.id) >= MOST_LOSSES
+
+
 def pause_of(unit: Unit) -> float:
     """Seconds to leave a unit alone: twice as long each time, a minute at most."""
     return min(AWAY_MOST, AWAY_FIRST * float(1 << min(unit.delays, 10)))
 
 
-def again(session: Session, unit: Unit, outcome: Outcome, most: int, *, errors_too: bool = False) -> bool | None:
+def paused(delays: int) -> float:
+    """Seconds of so many pauses."""
+    return sum(_PAUSES[min(number, len(_PAUSES) - 1)] for number in range(delays))
+
+
+def again(
+    session: Session, unit: Unit, outcome: Outcome, most: int, patience: float, *, errors_too: bool = False
+) -> bool | None:
     """Hand a plan, pack or publish unit back when it shall be tried again: whether it was; None when it shall not.
 
-    What passes by itself is waited for, minutes for a store, for ever for a disk; it counts nothing. A death counts,
-    and so does an error where ``errors_too``, up to ``most``.
+    What passes by itself is waited for, ``patience`` seconds for a store, for ever for a disk; it counts nothing. A
+    death counts, and so does an error where ``errors_too``, up to ``most``.
     """
-    if is_passing(outcome) and (unit.delays < MOST_DELAYS or (outcome.error or {}).get("code") == "no_space"):
-        return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause_of(unit))
+    full = (outcome.error or {}).get("code") == "no_space"
+    if is_passing(outcome) and (full or paused(unit.delays) < patience):
+        pause = pause_of(unit)
+        return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause, error=outcome.error)
     if (outcome.error is None or errors_too) and outcome.cause != "lost lease" and unit.attempts + 1 < most:
         return states.hand_back(session, unit.id, unit.fence, count=True)
     return None

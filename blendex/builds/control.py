@@ -1,33 +1,32 @@
-"""What a user may do to a build: cancel, retry, accept, have it packed."""
+"""What a user may do to a build: cancel, retry, accept, have it packed, let it follow paths that moved."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from blendex.blend.world import World
+from blendex.builds import quotas, rebinding
+from blendex.builds.naming import not_found
 from blendex.builds.planning import OF_WORK
 from blendex.builds.site import Site
 from blendex.builds.submission import check_packing, packing_options
 from blendex.builds.submit import begin, identity, load_submission, queue_plan
-from blendex.catalog import blobs, builds, events, sources, states, units
+from blendex.catalog import audit, blobs, builds, events, sources, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, recipe
 
 
-def _get(session: Session, build: str) -> Build:
+def _get(site: Site, session: Session, build: str) -> Build:
     row = builds.get(session, build)
-    if row is None:
+    if row is None or not site.who.sees(row.team):
         raise not_found("build", build)
     return row
-
-
-def not_found(what: str, name: str) -> BlendexError:
-    """There is no such thing, or none that the caller may know of."""
-    return BlendexError(Code.NOT_FOUND, f"there is no {what} {name}.", next_step=f"List them: blendex {what}s.")
 
 
 def _wrong_state(build: Build, wish: str) -> BlendexError:
@@ -45,19 +44,20 @@ def cancel(site: Site, build: str) -> None:
         BlendexError: not_found, wrong_state.
     """
     with site.work.write() as session:
-        row = _get(session, build)
+        row = _get(site, session, build)
         if row.state == "cancelled":
             return
         error = BlendexError(Code.CANCELLED, "the build was cancelled.", next_step="Retry it, or post it again.")
         if not states.move_build(session, build, "cancelled", row.fence, error=error.as_dict()):
             raise _wrong_state(row, "cancelled")
+        audit.note(session, site.who, "build.cancel", build)
         units.unsubscribe(session, build)
 
 
 def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source: str | None = None) -> None:
     try:
         with site.work.write() as session:
-            row = _get(session, build)
+            row = _get(site, session, build)
             gathered = load_submission(session, row)
             if source is not None and not any(item.get("path") == source for item in _problems(session, row)):
                 raise BlendexError(
@@ -78,11 +78,12 @@ def _requeue(site: Site, build: str, wish: str, options: dict[str, str], source:
                 replans=0,
                 options=wanted,
                 # Another result is another request: nobody who posts the plain blend may join this one.
-                identity=identity(row.owner, gathered, row.file, wanted),
+                identity=identity(row.owner, gathered, row.file, wanted, row.team),
             ):
                 raise _wrong_state(row, wish)
             who, why = options.get("accepted_by"), options.get("accepted_why")
             events.note(session, build, wish, source=source, who=who, why=None if why is None else why[:400])
+            audit.note(session, site.who, "build.accept" if wish == "accepted" else "build.retry", build)
             queue_plan(session, build)
             builds.wake(session, "plan")
     except IntegrityError as error:
@@ -148,13 +149,13 @@ def accept(site: Site, build: str, *, who: str, why: str) -> None:
             next_step="Say why; it is kept in the receipt.",
         )
     with site.work.read() as session:
-        row = _get(session, build)
+        row = _get(site, session, build)
         if row.state != "failed":
             raise _wrong_state(row, "accepted")
     _requeue(site, build, "accepted", {"on_bad": "exclude", "accepted_by": who, "accepted_why": why})
 
 
-def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
+def pack(site: Site, build: str, *, packs: str, sidecars: str, tars: str = "offsets") -> str:
     """Pack what a build has: a build of its own, of the same blend in the same world, with other packs.
 
     Keys of collections come from the blend, and the ready blend names the packs, so the build that was asked for
@@ -165,6 +166,7 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
         build: a ready build.
         packs: which datasets, as for a submission.
         sidecars: as for a submission.
+        tars: as for a submission.
 
     Returns:
         The id of the new build, or of one that runs for the same request already.
@@ -172,12 +174,55 @@ def pack(site: Site, build: str, *, packs: str, sidecars: str) -> str:
     Raises:
         BlendexError: bad_request, not_found, wrong_state.
     """
-    check_packing(packs, sidecars)
+    check_packing(packs, sidecars, tars)
     with site.work.write() as session:
-        row = _get(session, build)
+        row = _get(site, session, build)
         if row.state != "ready":
             raise _wrong_state(row, "packed")
         gathered = load_submission(session, row)
-        options = row.options | packing_options(packs, sidecars)
-        new, _ = begin(session, row.owner, gathered, row.file, options, row.priority, row.labels)
+        kept = {name: value for name, value in row.options.items() if name != "tars"}
+        options = kept | packing_options(packs, sidecars, tars)
+        new, made = begin(session, row.owner, gathered, row.file, options, row.priority, row.team, row.labels)
+        if made:
+            quotas.check(site, session, new)
+        audit.note(session, site.who, "build.pack", build)
         return new.id
+
+
+def rebind(site: Site, build: str, moves: Iterable[tuple[str, str]]) -> str:
+    """Let a build follow its paths: a build of its own, of the same blend with other prefixes of paths.
+
+    Every source must be what the mirror of the old build was made from; one that is not is a problem of the new build.
+    The same files are known by their tokens, others are read once.
+
+    Args:
+        site: root and catalog.
+        build: a ready build whose mirror is there.
+        moves: prefixes of paths as they were, and as they are.
+
+    Returns:
+        The id of the new build, or of one that runs for the same request already.
+
+    Raises:
+        BlendexError: bad_request, not_found, wrong_state.
+    """
+    pairs = rebinding.checked(moves)
+    with site.work.write() as session:
+        row = _get(site, session, build)
+        if row.state != "ready" or row.mirror is None or not os.path.isdir(site.root.mirror(row.mirror)):
+            raise _wrong_state(row, "rebound, which takes the mirror that it had")
+        gathered = load_submission(session, row)
+        new = rebinding.moved_submission(gathered, pairs)
+        if new == gathered:
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"no path of build {build} begins with {pairs[0][0][:200]}.",
+                next_step="Name the prefix as the blend, its base or its variables spell it.",
+            )
+        options = row.options | {"rebind": {"from": row.id, "mirror": row.mirror, "moves": pairs}}
+        file = rebinding.moved(row.file, pairs)
+        made, begun = begin(session, row.owner, new, file, options, row.priority, row.team, row.labels)
+        if begun:
+            quotas.check(site, session, made)
+        audit.note(session, site.who, "build.rebind", build)
+        return made.id

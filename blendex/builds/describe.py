@@ -7,11 +7,13 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import access
+from blendex.builds import abilities, access, causes
 from blendex.builds.pace import Pace, pace
 from blendex.builds.site import Site
-from blendex.catalog import blobs, builds, deaths, mirrors, pauses, states, trace, units
+from blendex.builds.visibility import reader
+from blendex.catalog import blobs, builds, deaths, mirrors, notices, pauses, states, trace, units, workers
 from blendex.catalog.models import RUNNING, Build, BuildDataset, Mirror, Name
+from blendex.storage.profiles import place_of
 
 # Problems shown with a build; all of them are at its own address.
 SHOWN_PROBLEMS = 20
@@ -60,6 +62,23 @@ def build_summary(
     }
 
 
+def awaited(site: Site, session: Session, build: Build) -> dict[str, Any] | None:
+    """A store or file server that is away and waited for: message, endpoint, seconds waited and patience; or None."""
+    found = units.awaited(session, build.id) if build.state not in ("ready", "failed", "cancelled") else None
+    if found is None:
+        return None
+    error, delays = found
+    place = place_of(str(error.get("file") or ""))
+    profile = next((item for item in site.stores if place is not None and item.name == place.profile), None)
+    patience = site.plan_patience if build.state in ("queued", "planning") else site.settings.store_patience
+    return {
+        "message": error["message"],
+        "endpoint": (profile.endpoint if profile is not None else None) or (place.url if place is not None else None),
+        "waited_seconds": causes.paused(delays),
+        "patience_seconds": patience,
+    }
+
+
 def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 3)
 
@@ -89,7 +108,8 @@ def build_detail(site: Site, session: Session, build: Build) -> dict[str, Any]:
         "problems": problems[:SHOWN_PROBLEMS],
         "warnings": plan["warnings"][:SHOWN_PROBLEMS],
         "attempts_failed": deaths.of_build(session, build.id)[:SHOWN_PROBLEMS],
-        "stragglers": stragglers(session, build),
+        "stragglers": stragglers(site, session, build),
+        "notices": notices.of_build(session, build.id),
         "blend": os.path.join(site.root.build(build.id), "blend.yaml") if build.state == "ready" else None,
         "access": access.report(site, build.id) if build.state == "ready" else None,
     }
@@ -129,19 +149,26 @@ def _entries(leaves: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: leaf.get(name) for name in names} for leaf in leaves[:SHOWN_ENTRIES]]
 
 
-def stragglers(session: Session, build: Build) -> list[dict[str, Any]]:
-    """What a build has waited for longest, by name, with what that waits for."""
+def stragglers(site: Site, session: Session, build: Build) -> list[dict[str, Any]]:
+    """What a build has waited for longest, by name, with what that waits for.
+
+    Of a unit that another team's build asked for only those sources are told that may be read here, too.
+    """
+    may = reader(site)
     if build.state not in RUNNING:
         return []
     now, paused = states.now(session), pauses.current(session)
+    has = workers.recipes(session)
     found = []
     for unit in units.stragglers(session, build.id, SHOWN_STRAGGLERS):
         payload = units.payload(unit)
-        paths = [item[1] for item in payload["sources"]] if unit.work == "index" else []
+        paths = [item[1] for item in payload["sources"] if may(item[2])] if unit.work == "index" else []
         if unit.state == "leased":
             waits_for = "its worker"
         elif unit.not_before is not None and unit.not_before > now:
             waits_for = f"a store or a disk; tried again in {unit.not_before - now:.0f} s"
+        elif has and (lacking := abilities.missing(unit.needs, has)):
+            waits_for = f"no worker for recipe {', '.join(lacking)}: start workers of the version that planned it"
         elif paused is not None and unit.work != "plan":
             waits_for = f"paused: {paused}"
         else:

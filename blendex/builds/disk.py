@@ -30,12 +30,14 @@ def _size(folder: str) -> int:
 
 
 def reclaimable(site: Site, session: Session) -> dict[str, int]:
-    """Bytes that nobody needs, or that somebody may be asked about, by where they are."""
+    """Bytes that ``blendex collect`` frees, now or when they are old enough, by where they are; an upper bound, since
+    mirrors share files."""
     return {
         "trash": _size(os.path.join(site.root.path, "trash")),
         "staging": _size(os.path.join(site.root.path, "staging")),
         "unreferenced_objects": usage.unreferenced_objects(session).bytes,
-        "mirrors_without_a_name": usage.unnamed_mirrors(session).bytes,
+        "condemned_mirrors": usage.condemned_mirrors(session).bytes,
+        "mirrors_that_nobody_holds": usage.unheld_mirrors(session).bytes,
     }
 
 
@@ -73,5 +75,5 @@ def check(site: Site, session: Session, *, files: int = 0, size: int = 0) -> Non
             f"the root holds {' and '.join(over)} that it may, and this needs {files} files and {size / MIB:.1f} MiB "
             f"more; {told(reclaimable(site, session))}.",
             file=site.root.path,
-            next_step="Free some of it, or raise max_root_files or max_root_bytes; then retry.",
+            next_step="Free some of it (blendex collect), or raise max_root_files or max_root_bytes; then retry.",
         )

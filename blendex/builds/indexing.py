@@ -8,14 +8,17 @@ from sqlalchemy.orm import Session
 
 from blendex.builds import causes
 from blendex.builds.attempts import attempt, call_of, priority_of
+from blendex.builds.objects import ObjectGoneError, add_object, do_again
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
+from blendex.builds.teams import site_of
 from blendex.catalog import builds, endpoints, observations, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats.kinds import recipe
 from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
+from blendex.units.sorts import sort_of_derived
 
 logger = logs.get_logger("blendex.builds")
 
@@ -55,7 +58,7 @@ def prepare(site: Site, unit: Unit) -> Call:
         return _derive(site, unit, payload)
     arguments = {
         "root": site.root.path,
-        **site.reading(),
+        **site_of(site, payload.get("team", "")).reading(),
         "attempt": attempt(unit),
         "compat": payload["compat"],
         "sources": payload["sources"],
@@ -67,6 +70,7 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
     """The call of a unit that makes a source from others: with what the catalog knows of these now."""
     spec, compat = payload["derive"], payload["compat"]
     inputs = []
+    records = 0
     with site.work.read() as session:
         for kind, path, address, _ in spec["inputs"]:
             known = next(sources.known(session, recipe(kind, compat), [address]), None)
@@ -75,12 +79,14 @@ def _derive(site: Site, unit: Unit, payload: dict[str, Any]) -> Call:
                 inputs.append(item | {"error": (known.error if known else None) or {}})
             else:
                 inputs.append(item | {"content_hash": known.content_hash})
+                records += known.records
     arguments = {
         "root": site.root.path,
-        **site.reading(),
+        **site_of(site, payload.get("team", "")).reading(),
         "attempt": attempt(unit),
         "compat": compat,
         "recipe": recipe(spec["kind"], compat, spec["derivation"]),
+        "sort": sort_of_derived(spec, records),
         "spec": spec | {"inputs": inputs},
     }
     return call_of(site, unit, "blendex.units.derive:run", arguments)
@@ -94,7 +100,13 @@ def _recipe(item: list[Any], compat: str) -> str:
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
     """Take over the bundle of a unit, and let go on whoever waited for nothing else; False when the lease was lost."""
     assert outcome.result is not None
-    result = outcome.result
+    try:
+        return _take_over(site, unit, outcome, outcome.result)
+    except ObjectGoneError:
+        return do_again(site, unit)
+
+
+def _take_over(site: Site, unit: Unit, outcome: Outcome, result: dict[str, Any]) -> bool:
     payload = units.payload(unit)
     names = {(item[0], item[2]): _recipe(item, payload["compat"]) for item in payload["sources"]}
     for note, count in result.get("notes", {}).items():
@@ -105,16 +117,17 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return False
         units.withdraw(session, unit.id)
         if result["object"] is not None:
-            object_id = sources.add_object(session, result["object"], result["size"])
+            object_id = add_object(site, session, result["object"], result["size"])
             sources.record(session, object_id, result["entries"])
         sources.record_failures(session, failures)
         endpoints.remember(session, result.get("paces", {}))
         observations.record(session, outcome.peaks, unit.memory)
-        _release(session, unit, opened=result["figures"]["opens"])
+        figures = result["figures"]
+        _release(session, unit, opened=figures["opens"], size=figures["bytes_read"])
     return True
 
 
-def _release(session: Session, unit: Unit, *, opened: int = 0) -> None:
+def _release(session: Session, unit: Unit, *, opened: int = 0, size: int = 0) -> None:
     """Tell the builds that waited for a unit that it ended; what it read is credited to the one that asked first.
 
     Each build's row is locked by that, one after another in the order of their ids, before it is asked what the build
@@ -122,7 +135,8 @@ def _release(session: Session, unit: Unit, *, opened: int = 0) -> None:
     """
     waiting = set(units.subscribers(session, unit.id))
     for name in sorted(waiting | {unit.build}):
-        states.touch_build(session, name, **({"opened": Build.opened + opened} if name == unit.build else {}))
+        read = {"opened": Build.opened + opened, "read_bytes": Build.read_bytes + size}
+        states.touch_build(session, name, **(read if name == unit.build else {}))
         if name in waiting and (build := builds.get(session, name)) is not None:
             queue_publish_if_done(session, build)
 
@@ -141,7 +155,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if outcome.cause == "error":
             assert outcome.error is not None
             if outcome.error["code"] in PASSING:
-                return _wait(session, unit, payload, suspects, outcome.error)
+                return _wait(session, unit, payload, suspects, outcome.error, site.settings.store_patience)
             if unit.attempts + 1 < MOST_ATTEMPTS:
                 return states.hand_back(session, unit.id, unit.fence, count=True)
             return _give_up(session, unit, payload, payload["sources"], outcome.error)
@@ -162,7 +176,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
                 return False
             new = units.create(
                 session, "index", unit.build, payload,
-                memory=memory, cost=unit.cost, priority=priority_of(unit), attempts=1,
+                memory=memory, cost=unit.cost, priority=priority_of(unit), attempts=1, needs=unit.needs,
             )  # fmt: skip
             _hand_over(session, unit, new, payload, payload["sources"])
             return True
@@ -171,15 +185,17 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
 
 
 def _wait(
-    session: Session, unit: Unit, payload: dict[str, Any], suspects: list[list[Any]], error: dict[str, Any]
-) -> bool:
+    session: Session, unit: Unit, payload: dict[str, Any], suspects: list[list[Any]], error: dict[str, Any],
+    patience: float,
+) -> bool:  # fmt: skip
     """Set a unit back while what it needs is away.
 
-    For a full disk as long as it takes. A store may be away for one source only, such as a file on a broken disk: after
-    minutes that one waits alone, and after as many again it is named.
+    For a full disk as long as it takes. A store may be away for one source only, such as a file on a broken disk: when
+    ``patience`` is over that one waits alone, and after as long again it is named.
     """
-    if error["code"] not in causes.STORES or unit.delays < causes.MOST_DELAYS:
-        return states.hand_back(session, unit.id, unit.fence, count=False, pause=causes.pause_of(unit))
+    if error["code"] not in causes.STORES or causes.paused(unit.delays) < patience:
+        pause = causes.pause_of(unit)
+        return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause, error=error)
     if suspects and len(payload["sources"]) > 1:
         return _isolate(session, unit, payload, suspects[0], unit.memory, attempts=0)
     return _give_up(session, unit, payload, payload["sources"], error)
@@ -218,6 +234,7 @@ def _isolate(
             cost=unit.cost * len(items) // len(payload["sources"]),
             priority=priority_of(unit),
             attempts=tried,
+            needs=unit.needs,
         )
         _hand_over(session, unit, new, payload, items)
     return True

@@ -23,6 +23,7 @@ from blendex.catalog.packs import KnownPack
 from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
 from blendex.formats.findings import FINDINGS, Finding, refusing
+from blendex.formats.kinds import KINDS
 from blendex.units.plan import runs_of
 
 
@@ -74,6 +75,7 @@ class Packs:
         inside: for each row ``packs.LOOSE``, or from 1 the place in ``files`` of the pack that stands for its loose
             sidecar.
         packed_only: what the key says of sources that have no loose sidecar.
+        stranded: problems: a dataset has no pack after all, and its tars were not read for loose sidecars.
     """
 
     inside: array[int]
@@ -81,6 +83,7 @@ class Packs:
     datasets: list[dict[str, Any]] = field(default_factory=list)
     blend: list[list[Any]] = field(default_factory=list)
     packed_only: list[str] = field(default_factory=list)
+    stranded: list[dict[str, Any]] = field(default_factory=list)
 
 
 def _refused(path: str, findings: list[Finding]) -> dict[str, Any]:
@@ -187,6 +190,12 @@ def digest_of(item: packs.Asked, judged: Judged) -> str:
     return packs.digest(item, judged.rows, judged.contents.of, judged.places.compat)
 
 
+def _stranded(item: packs.Asked, error: dict[str, Any]) -> dict[str, Any]:
+    told = f"{item.name} has no pack, and its tars were not read (tars=paths): {error['message']}"
+    next_step = f"{error.get('next_step', '')} Or post it with tars=offsets.".strip()
+    return {"scope": "entry", "pointer": item.pointer} | error | {"message": told, "next_step": next_step}
+
+
 def packs_of(session: Session, build: Build, judged: Judged) -> Packs:
     """The packs that were made for a build, and why others were not.
 
@@ -205,6 +214,8 @@ def packs_of(session: Session, build: Build, judged: Judged) -> Packs:
             error = pack.error
         if error is not None:
             made.datasets.append({"dataset": item.name, "reasons": [{"pointer": item.pointer} | error]})
+            if any(not KINDS[judged.rows[number][0]].loose for number in item.rows()):
+                made.stranded.append(_stranded(item, error))
             continue
         assert pack is not None
         assert pack.layout_hash is not None
@@ -213,6 +224,7 @@ def packs_of(session: Session, build: Build, judged: Judged) -> Packs:
         made.files[name] = pack
         made.blend.append([item.pointer, name])
         made.datasets.append({"dataset": item.name, "file": name, "layout_hash": pack.layout_hash} | pack.counts)
+        made.datasets[-1] |= packs.environment(pack)
         place = list(made.files).index(name) + 1
         for number in item.rows():
             made.inside[number] = place

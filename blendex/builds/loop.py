@@ -22,12 +22,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from blendex.builds import admission, causes, disk, indexing, packing, planning, publishing, reap
+from blendex.builds import abilities, admission, causes, disk, indexing, packing, planning, publishing, reap
 from blendex.builds.site import Site
 from blendex.catalog import builds, deaths, dialect, pauses, states, workers
 from blendex.catalog.models import Unit
 from blendex.errors import BlendexError, Code, passing
-from blendex.observability import logs, metrics
+from blendex.observability import logs, metrics, traces
 from blendex.runtime import activity
 from blendex.runtime.budget import ledger_id, read_budget
 from blendex.runtime.slots import Call, Outcome, Runner
@@ -39,8 +39,6 @@ RESERVE_BYTES = 256 * 2**20
 REAP_SECONDS = 5.0
 # Between two tries to reach a database that is away.
 AWAY_FIRST, AWAY_MOST = 0.1, 2.0
-# A unit whose worker was lost with it this often is not given to another one.
-MOST_LOSSES = 5
 # The disk is full: what writes is not begun for so long, then tried again.
 PAUSE_SECONDS = 10.0
 WAKE = Outcome(0, "wake")  # tickets begin at 1
@@ -60,6 +58,7 @@ class _Held:
     memory: int  # promised
     ticket: int | None = None
     lost: bool = False
+    span: Any = None
     ending: bool = False  # its outcome is being told: that it is not leased any more is as it should be
 
 
@@ -238,6 +237,7 @@ class ClaimLoop:
                     "ledger": self._ledger,
                     "process": self._process,
                     "waiting": self._why,
+                    "recipes": abilities.own(),
                     "in_hand": hands,
                 },
                 ago=time.monotonic() - self.polled,
@@ -292,6 +292,7 @@ class ClaimLoop:
                     self.worker, self._ledger, socket.gethostname(), self._source,
                     self._limit() - self.runner.idle() * admission.REST_BYTES,
                     promised, self.runner.used(), RESERVE_BYTES, self.site.settings.lease_seconds, self._classes,
+                    abilities.able(),
                 ),
                 read_budget,
                 activity.lives,
@@ -309,14 +310,20 @@ class ClaimLoop:
             return None
         metrics.CLAIMS.labels(unit.work).inc()
         with self._lock:
-            self._held[unit.id, unit.fence] = _Held(unit, time.monotonic(), verdict.memory)
+            held = self._held[unit.id, unit.fence] = _Held(unit, time.monotonic(), verdict.memory)
+        held.span = traces.begin(
+            f"blendex.{unit.work}", unit.traceparent, build=unit.build, unit=unit.id, attempt=unit.fence
+        )
         return unit
 
     def _errand(self, what: Callable[..., None], unit: Unit, *arguments: Any) -> None:
         """Do something for a unit, in a thread of the pool if there is one."""
 
         def run() -> None:
-            with logs.bound(worker=self.worker, build=unit.build, unit=unit.id, attempt=unit.fence, work=unit.work):
+            with (
+                logs.bound(worker=self.worker, build=unit.build, unit=unit.id, attempt=unit.fence, work=unit.work),
+                traces.within(self._held[unit.id, unit.fence].span),
+            ):
                 try:
                     what(unit, *arguments)
                 except Exception:
@@ -331,10 +338,10 @@ class ClaimLoop:
         future.add_done_callback(self._errands.discard)
 
     def _start(self, unit: Unit) -> None:
-        if unit.losses >= MOST_LOSSES:
-            self._settle(unit, Outcome(0, "lost lease"))
-            return
         try:
+            if causes.loses_workers(self.site, unit):
+                self._settle(unit, Outcome(0, "lost lease"))
+                return
             call: Call | None = ROOMS[unit.work].prepare(self.site, unit)
         except dialect.AWAY:
             self._settle(unit, Outcome(0, "cancelled"))
@@ -445,6 +452,7 @@ class ClaimLoop:
         with self._lock:
             item = self._held.pop((unit.id, unit.fence))
         seconds = time.monotonic() - item.since
+        traces.end(item.span, outcome=outcome)
         metrics.UNITS.labels(unit.work, outcome).inc()
         metrics.UNIT_SECONDS.labels(unit.work).observe(seconds)
         logger.info("attempt_ended", outcome=outcome, seconds=round(seconds, 3))

@@ -15,6 +15,7 @@ from blendex.builds import causes, packs
 from blendex.builds.arranging import ARRANGE, LeaseLostError, arrange
 from blendex.builds.attempts import attempt, priority_of
 from blendex.builds.judging import ReplanError
+from blendex.builds.objects import ObjectGoneError, add_object, do_again
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.publishing import replan
 from blendex.builds.site import Site
@@ -68,7 +69,13 @@ def _arrange(site: Site, unit: Unit) -> None:
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
     """Take over a pack, or why there can be none, and let go on whoever waited; False when the lease was lost."""
     assert outcome.result is not None
-    result = outcome.result
+    try:
+        return _take_over(site, unit, outcome.result)
+    except ObjectGoneError:
+        return do_again(site, unit)
+
+
+def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
             return False
@@ -76,7 +83,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if "refused" in result:
             catalog.record(session, name, object_id=None, error=result["refused"])
         else:
-            object_id = sources.add_object(session, result["object"], result["counts"]["bytes"])
+            object_id = add_object(site, session, result["object"], result["counts"]["bytes"])
             catalog.record(
                 session, name, object_id=object_id, layout_hash=result["layout_hash"], counts=result["counts"]
             )
@@ -101,7 +108,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return _plan_again(site, session, unit, error)
         if outcome.cause == "memory" and unit.attempts == 0:
             return _larger(session, unit)
-        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, errors_too=True)) is not None:
+        patience = site.settings.store_patience
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, patience, errors_too=True)) is not None:
             return again
         error = error or _cause(outcome.cause).as_dict()
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
@@ -130,7 +138,7 @@ def _larger(session: Session, unit: Unit) -> bool:
     payload = units.payload(unit)
     new = units.create(
         session, "pack", unit.build, payload, memory=unit.memory * LARGER, cost=unit.cost,
-        priority=priority_of(unit), attempts=1,
+        priority=priority_of(unit), attempts=1, needs=unit.needs,
     )  # fmt: skip
     units.move_pending(session, unit.id, new, [(f"pack:{payload['digest']}", packs.RECIPE)])
     units.copy_subscriptions(session, unit.id, new, 0)

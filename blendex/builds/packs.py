@@ -1,4 +1,4 @@
-"""Which datasets of a build are packed, what of them goes into the pack, and why the others have none.
+"""What of the datasets of a build goes into their packs, and what their mirror says of it.
 
 A pack is known by a digest of its collections, of what their sources hold, and of the recipe of packs: the same
 dataset in another build has the same pack, whoever asks.
@@ -23,87 +23,14 @@ from blendex.formats.pack import collection_key
 
 RECIPE = "pack/1"
 """Raise it when the same input would make other bytes."""
-EVERY = ("auto", "all", "none")
 LOOSE = 0
 """In place of the pack that stands for a sidecar: the source has a sidecar of its own."""
-
-
-@dataclass(slots=True)
-class Choice:
-    """What of a blend shall be packed.
-
-    Attributes:
-        wanted: positions of datasets.
-        told: for datasets that were asked for and cannot be packed: name and reasons, one per leaf.
-        problem: what is wrong with the request itself.
-    """
-
-    wanted: list[int] = field(default_factory=list)
-    told: list[dict[str, Any]] = field(default_factory=list)
-    problem: BlendexError | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """As it is stored with the plan."""
-        return {"wanted": self.wanted, "told": self.told}
 
 
 def numbers_of(runs: Iterable[Iterable[int]]) -> Iterator[int]:
     """The row numbers of [start, length] runs."""
     for start, length in runs:
         yield from range(start, start + length)
-
-
-def choose(datasets: list[dict[str, Any]], asked: str, threshold: int) -> Choice:
-    """Decide by the plan alone.
-
-    Args:
-        datasets: as the plan describes them.
-        asked: auto, all, none, or names of datasets with commas between.
-        threshold: fewest sources of a dataset that is packed by ``auto``.
-    """
-    choice = Choice()
-    names = set(asked.split(","))
-    if not names & set(EVERY):
-        unknown = sorted(names - {dataset["name"] for dataset in datasets})
-        if unknown:
-            choice.problem = BlendexError(
-                Code.BAD_REQUEST,
-                f"packs={unknown[0]} names no dataset of this blend.",
-                next_step=f"They are called {', '.join(dataset['name'] for dataset in datasets)[:2000]}.",
-            )
-            return choice
-    for position, dataset in enumerate(datasets):
-        if asked == "none" or (asked not in EVERY and dataset["name"] not in names):
-            continue
-        leaves = [leaf for leaf in dataset["leaves"] if leaf["needs_index"]]
-        if asked == "auto" and sum(length for leaf in leaves for _, length in leaf["sources"]) < threshold:
-            continue
-        reasons = [reason for leaf in leaves if (reason := _against(leaf)) is not None]
-        if reasons:
-            choice.told.append({"dataset": dataset["name"], "reasons": reasons})
-        elif any(leaf["pack"]["collections"] for leaf in leaves):
-            choice.wanted.append(position)
-    return choice
-
-
-def _against(leaf: dict[str, Any]) -> dict[str, Any] | None:
-    """Why training could not read a leaf from a pack."""
-    pack = leaf["pack"]
-    if "refused" in pack:
-        refused: dict[str, Any] = pack["refused"]
-        return refused
-    if pack["remote"] is None:
-        return None
-    place = {"blend_file": leaf["file"], "blend_line": leaf["line"], "pointer": leaf["pointer"]}
-    return (
-        place
-        | BlendexError(
-            Code.PACK_REFUSED,
-            "training reads no packed rows of manifests that lie in a store.",
-            file=pack["remote"],
-            next_step="Copy the manifests to a filesystem; the tars may stay where they are.",
-        ).as_dict()
-    )
 
 
 def learnt_rows(datasets: list[dict[str, Any]], wanted: Iterable[int]) -> set[int]:
@@ -113,7 +40,7 @@ def learnt_rows(datasets: list[dict[str, Any]], wanted: Iterable[int]) -> set[in
         for position in wanted
         for leaf in datasets[position]["leaves"]
         for _, kind, _, runs in leaf["pack"].get("collections", ())
-        if kind == "jsonl" or leaf["pack"]["native"]
+        if kind == "jsonl" or (leaf["pack"]["native"] and not leaf["pack"].get("paths"))
         for number in numbers_of(runs)
     }
 
@@ -197,7 +124,7 @@ def digest(item: Asked, rows: list[tuple[str, str]], content: Callable[[int], tu
     for role, kind, spec, numbers in item.collections:
         made.update(collection_key(role, kind, spec))
         made.update(len(numbers).to_bytes(8, "little"))
-        name = recipe(kind, compat)
+        name = recipe(rows[numbers[0]][0], compat)
         for number in numbers:
             made.update(orjson.dumps([rows[number][1], name, *content(number)]))
     made.update(orjson.dumps(item.natives))
@@ -214,6 +141,11 @@ def file_name(item: Asked, rows: list[tuple[str, str]], pack: KnownPack, taken: 
         if taken.get(name, pack.layout_hash) == pack.layout_hash:
             break
     return name
+
+
+def environment(pack: KnownPack) -> dict[str, dict[str, str]]:
+    """What training must set to read a pack: one with paths of tars alone has no offsets to read by."""
+    return {"environment": {"USE_AIS_GET_BATCH": "true"}} if pack.counts.get("paths") else {}
 
 
 def no_places(count: int) -> array[int]:

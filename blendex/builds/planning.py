@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import causes, disk, packs
+from blendex.builds import abilities, causes, disk, packs, quotas, rebinding
 from blendex.builds.attempts import call_of
 from blendex.builds.indexing import LARGER
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission
+from blendex.builds.teams import site_of
 from blendex.catalog import blobs, builds, observations, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.errors import BlendexError, Code
@@ -27,6 +28,8 @@ PER_SOURCE = 64 * 1024
 # More and smaller units than slots keep the slots busy to the end: no lonely last unit.
 UNITS_PER_SLOT = 6
 MOST_ATTEMPTS = 3
+# Seconds that one request of a plan is tried at least, however short the plan's patience is.
+LEAST_PATIENCE = 1.0
 # What a sidecar takes on a disk, about: a block of a small one; those of large sources are few.
 SIDECAR_BYTES = 4096
 # What a source fails of is in its bytes; or was tried twice, and the second time alone.
@@ -59,11 +62,14 @@ class Row(NamedTuple):
         return PER_SOURCE + (self.size if self.kind == "jsonl" else self.size // TAR_SHARE)
 
 
-def plan_arguments(site: Site, submission: dict[str, Any], file: str) -> dict[str, Any]:
+def plan_arguments(site: Site, submission: dict[str, Any], file: str, options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a plan child."""
     return submission | {
+        "packs": options.get("packs", "none"),
+        "tars": options.get("tars", "offsets"),
+        "pack_sources": site.settings.pack_sources,
         "file": file,
-        **site.reading(),
+        **site.reading(max(LEAST_PATIENCE, site.plan_patience / 4)),  # then a pause, and what is waited for is told
         "max_sources": site.settings.max_sources,
         "stat_threads": site.settings.stat_threads,
     }
@@ -76,7 +82,8 @@ def prepare(site: Site, unit: Unit) -> Call | None:
         if build is None or not states.move_build(session, build.id, "planning", build.fence):
             states.end_unit(session, unit.id, unit.fence, "done")
             return None
-        arguments = plan_arguments(site, load_submission(session, build), build.file)
+        submission, file, team, options = load_submission(session, build), build.file, build.team, build.options
+    arguments = plan_arguments(site_of(site, team), submission, file, options)
     return call_of(site, unit, "blendex.units.plan:run", arguments)
 
 
@@ -264,10 +271,11 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
             session,
             "index",
             build.id,
-            _payload(part, compat),
+            _payload(part, compat, build.team),
             memory=_memory(site, part, predicted),
             cost=cost,
             priority=build.priority,
+            needs=abilities.needs_of({row.kind for row in part}, compat),
         )
         made[unit] = part
     rows = [(row.address, row.recipe(compat), unit) for unit, part in made.items() for row in part]
@@ -278,7 +286,7 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
         taken += [row for row in made[unit] if (row.address, row.recipe(compat)) not in ours]
         if left:
             made[unit] = left
-            units.reduce(session, unit, _payload(left, compat), sum(row.cost for row in left))
+            units.reduce(session, unit, _payload(left, compat, build.team), sum(row.cost for row in left))
         else:
             del made[unit]
             units.drop(session, unit)
@@ -298,8 +306,10 @@ def _memory(site: Site, part: list[Row], predicted: dict[str, int]) -> int:
     return min(most, max(predicted.get(sort_of(row.kind, row.address, row.size), most) for row in part))
 
 
-def _payload(part: list[Row], compat: str) -> dict[str, Any]:
-    return {"compat": compat, "sources": [[row.kind, row.path, row.address, row.learn, ""] for row in part]}
+def _payload(part: list[Row], compat: str, team: str) -> dict[str, Any]:
+    # Whoever plans a unit says within whose roots it is read: a link that was turned meanwhile leads nowhere else.
+    rows = [[row.kind, row.path, row.address, row.learn, ""] for row in part]
+    return {"compat": compat, "sources": rows} | ({"team": team} if team else {})
 
 
 def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
@@ -314,10 +324,9 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return True
         compat = build.options["compat"]
         again = frozenset(build.again) if build.again is not None else None
-        choice = packs.choose(plan["datasets"], build.options.get("packs", "none"), site.settings.pack_sources)
-        if choice.problem is not None:
-            plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
-        learnt = packs.learnt_rows(plan["datasets"], choice.wanted)
+        rebind = build.options.get("rebind")
+        world = load_submission(session, build)["world"] if rebind is not None else {}
+        learnt = packs.learnt_rows(plan["datasets"], plan["packing"]["wanted"])
         members: list[tuple[str, str]] = []
         new: list[Row] = []
         shared: dict[int, list[Row]] = {}
@@ -326,6 +335,10 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
                 row._replace(learn=True, packed=True) if number in learnt else row
                 for number, row in enumerate(rows, len(members))
             ]
+            if rebind is not None:
+                rebinding.same_files(
+                    session, rebind, world, ((row.path, row.recipe(compat), row.address, row.token) for row in rows)
+                )
             some, others = _sort(site, session, wanted, compat, again)
             new += some
             for owner, waiting in others.items():
@@ -334,14 +347,14 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
         needed = len(new) + sum(map(len, shared.values()))
         entry_failures = _entry_failures(plan["problems"])
         _store_datasets(session, build.id, plan, members)
-        slim = {key: plan[key] for key in ("datasets", "derived", "warnings", "entries")}
-        slim["packing"] = choice.as_dict()
+        slim = {key: plan[key] for key in ("datasets", "packing", "derived", "warnings", "entries")}
         values = {
             "plan": blobs.put_json(session, slim),
             "problems": blobs.put_json(session, plan["problems"]),
             "sources": len(members),
             "reused": len(members) - needed,
             "bytes": plan["bytes"],
+            "recipes": abilities.needs_of_build({kind for kind, _ in members}, compat),
         }
         if entry_failures and build.options["on_bad"] == "fail":
             # The blend itself is wrong: its user mends it in a minute, and needs no hour of indexing before.
@@ -350,6 +363,7 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
             return True
         try:
             disk.check(site, session, files=needed, size=needed * SIDECAR_BYTES)
+            quotas.check_plan(site, build, len(members))
         except BlendexError as error:
             states.move_build(session, build.id, "failed", build.fence, error=error.as_dict(), **values)
             units.unsubscribe(session, build.id)
@@ -376,7 +390,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         ).as_dict()
     )
     with site.work.write() as session:
-        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS)) is not None:
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, site.plan_patience)) is not None:
             return again
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False

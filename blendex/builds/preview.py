@@ -61,7 +61,7 @@ class Preview:
 
 
 def _run(site: Site, runner: Runner, submission: Submission) -> tuple[dict[str, Any], Iterator[list[Row]]]:
-    arguments = plan_arguments(site, gather(site, submission), submission.file)
+    arguments = plan_arguments(site, gather(site, submission), submission.file, submission.options)
     if runner.free() < 1:
         raise BlendexError(
             Code.BUSY,
@@ -91,11 +91,8 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
         BlendexError: the text cannot be read, or the child died.
     """
     plan, chunks = _run(site, runner, submission)
-    choice = packs.choose(plan["datasets"], submission.packs, site.settings.pack_sources)
-    if choice.problem is not None:
-        plan["problems"].append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
-    learnt = packs.learnt_rows(plan["datasets"], choice.wanted)
-    asked = list(packs.asked(plan | {"packing": choice.as_dict()}, set()))
+    learnt = packs.learnt_rows(plan["datasets"], plan["packing"]["wanted"])
+    asked = list(packs.asked(plan, set()))
     inside = {number for item in asked for number in item.rows()}
     found: dict[int, Known] = {}
     members: list[tuple[str, str]] = []
@@ -161,7 +158,7 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
         mirror=key,
         path=site.root.mirror(key) if key else None,
         missing=missing[:100],
-        packs=[{"dataset": item.name, "sources": len(item.rows())} for item in asked] + choice.told,
+        packs=[{"dataset": item.name, "sources": len(item.rows())} for item in asked] + plan["packing"]["told"],
         read_again=read_again,
     )
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from blendex.builds import arranging
-from blendex.catalog import blobs, builds, events, sources, states, units
+from blendex.builds import abilities, arranging
+from blendex.catalog import blobs, builds, events, observations, sources, states, units
 from blendex.catalog.models import Build
 from blendex.formats.kinds import recipe
+from blendex.units.sorts import sort_of_derived
 
 # Measured while staging 100,000 sidecars.
 PUBLISH_MEMORY = 256 * 2**20
@@ -21,13 +22,18 @@ def queue_publish_if_done(session: Session, build: Build) -> None:
     """Ask for what comes next, when a build waits for nothing more."""
     if build.state not in ("indexing", "planning", "packing") or units.unfinished(session, build.id) > 0:
         return
+    recipes = builds.recipes(session, build.id)
+    if not abilities.can(recipes):
+        return  # planned by a newer program, whose reaper goes on with it
     if build.state != "packing" and _queue_derivations(session, build):
         return
     if arranging.queue(session, build):
         return
     if not states.move_build(session, build.id, "publishing", build.fence):
         return
-    unit = units.create(session, "publish", build.id, {}, memory=PUBLISH_MEMORY, priority=build.priority)
+    unit = units.create(
+        session, "publish", build.id, {}, memory=PUBLISH_MEMORY, priority=build.priority, needs=recipes
+    )
     units.subscribe(session, unit, build.id, 0)
     builds.wake(session, "publish")
 
@@ -74,7 +80,11 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
         if unit is None:
             item = [spec["kind"], spec["path"], spec["address"], False, spec["derivation"]]
             payload = {"compat": compat, "sources": [item], "derive": spec}
-            unit = units.create(session, "index", build.id, payload, memory=DERIVE_MEMORY, priority=build.priority)
+            payload |= {"team": build.team} if build.team else {}
+            unit = units.create(
+                session, "index", build.id, payload, memory=_memory(session, spec, compat), priority=build.priority,
+                needs=abilities.needs_of([spec["kind"]], compat),
+            )  # fmt: skip
             if units.announce(session, [(*key, unit)]):
                 units.drop(session, unit)
                 continue
@@ -82,3 +92,15 @@ def _wait_for(session: Session, build: Build, spec: dict[str, Any], compat: str)
             continue
         units.subscribe(session, unit, build.id, 1)
         return True
+
+
+def _memory(session: Session, spec: dict[str, Any], compat: str) -> int:
+    """What making a derived source is predicted to take: by what was seen of its like, never more for a first try."""
+    addresses: dict[str, list[str]] = {}
+    for kind, _, address, _ in spec["inputs"]:
+        addresses.setdefault(recipe(kind, compat), []).append(address)
+    records = sum(
+        known.records for name, wanted in addresses.items() for known in sources.known(session, name, wanted)
+    )
+    predicted = observations.predictions(session).get(sort_of_derived(spec, records), DERIVE_MEMORY)
+    return min(DERIVE_MEMORY, predicted)

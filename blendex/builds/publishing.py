@@ -14,21 +14,26 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.world import World
-from blendex.builds import access, causes, packs
+from blendex.builds import access, causes, packs, rebinding
 from blendex.builds.attempts import attempt
 from blendex.builds.judging import Judged, Packs, ReplanError, judge, packs_of, roles_of
 from blendex.builds.site import Site
 from blendex.builds.submit import load_submission, queue_plan
-from blendex.catalog import blobs, builds, mirrors, sources, states, units
+from blendex.builds.teams import site_of
+from blendex.catalog import audit, blobs, builds, mirrors, sources, states, units
 from blendex.catalog.models import Build, Unit
 from blendex.catalog.sources import Known
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import keep_for_build
 from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
+from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
 from blendex.storage.profiles import is_object
 from blendex.units.job import read_job
 from blendex.version import __version__
+
+logger = logs.get_logger("blendex.builds")
 
 # A blend whose sources change while they are read is planned again; one that never comes to rest is given up.
 MOST_REPLANS = 5
@@ -162,6 +167,9 @@ def prepare(site: Site, unit: Unit) -> Call | None:
         return None
     verdict = _verdict(site, unit)
     if isinstance(verdict, Call):
+        # Held from before the child looks whether it is there: what it finds stays, whoever collects meanwhile.
+        with site.work.write() as session:
+            keep_for_build(session, site.root, verdict.arguments["key"], unit.build)
         return verdict
     _drop_folder(site, unit)
     with site.work.write() as session:
@@ -210,8 +218,14 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
                     next_step="See the problems: every entry needs no index, or was refused.",
                 )
                 return [error.as_dict() | {"scope": "entry", "pointer": None}, *judged.problems]
+            if (rebind := build.options.get("rebind")) is not None and (
+                differ := rebinding.differences(site, session, rebind, judged)
+            ):
+                return differ
             made = packs_of(session, build, judged)
-            asked = access.samples(site, session, build, world)
+            if made.stranded:
+                return made.stranded
+            asked = access.samples(site_of(site, build.team), session, build, world)
             checked_at = round(states.now(session), 3)
     except ReplanError:
         return []
@@ -239,7 +253,7 @@ def _call(
     layouts = {str(pack.layout_hash) for pack in made.files.values()}
     arguments = submission | {
         "root": site.root.path,
-        **site.reading(),
+        **site_of(site, build.team).reading(),
         "access": asked,
         "build": build.id,
         "attempt": attempt(unit),
@@ -250,7 +264,9 @@ def _call(
         "exclude": [item["pointer"] for item in excluded],
         "roles": roles_of(judged),
         "packs": [
-            {"file": name, "object": pack.object, "layout_hash": pack.layout_hash} | pack.counts
+            {"file": name, "object": pack.object, "layout_hash": pack.layout_hash}
+            | pack.counts
+            | packs.environment(pack)
             for name, pack in sorted(made.files.items())
         ],
         "index_packs": made.blend,
@@ -275,7 +291,8 @@ def _call(
             "excluded": excluded,
             "packs": made.datasets,
             "amounts": amounts.of_datasets(judged),
-        },
+        }
+        | ({"team": build.team} if build.team else {}),
     }
     return Call("blendex.units.stage:run", arguments, unit.memory, site.settings.unit_seconds)
 
@@ -360,7 +377,13 @@ def _take_over(site: Site, unit: Unit, result: dict[str, Any]) -> bool:
         assert build is not None
         names = list(build.names)
         for name in sorted(names):
-            mirrors.point(session, name, build.id)
+            if mirrors.point(session, name, build.id, build.team) is None:
+                # Another team was faster. It was told nobody that this one wants it.
+                names.remove(name)
+                build.names = list(names)
+                logger.warning("name_taken", build=build.id)
+                continue
+            audit.note(session, audit.Actor(build.owner, build.team), "name.set", name)
         units.unsubscribe(session, build.id)
     for name in names:
         write_pointer(site.work, site.root, name)
@@ -439,7 +462,8 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
             sources.lose_object(session, error["file"])
             replan(session, build, [])
             return True
-        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS)) is not None:
+        patience = site.settings.store_patience
+        if (again := causes.again(session, unit, outcome, MOST_ATTEMPTS, patience)) is not None:
             return again
         if not states.end_unit(session, unit.id, unit.fence, "failed", error):
             return False

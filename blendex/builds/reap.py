@@ -10,11 +10,14 @@ import time
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from blendex.builds import abilities
+from blendex.builds.keeping import collect_in_turn
 from blendex.builds.progress import queue_publish_if_done
 from blendex.builds.site import Site
 from blendex.builds.submit import queue_plan
 from blendex.catalog import builds, deaths, lanes, states, units, workers
 from blendex.catalog.models import RUNNING, Build, Name, Unit
+from blendex.mirrors import collect
 from blendex.mirrors.pointers import write_pointer
 from blendex.observability import metrics
 
@@ -23,6 +26,9 @@ FOREIGN_SECONDS = 24 * 3600
 # Wake-ups that nobody tells: no relay runs, or the broker is away. The work is found by polling.
 OUTBOX_SECONDS = 3600
 REAPS_BETWEEN = 1 / 12
+# Of one reap, which comes every few seconds: whoever waits for this process waits no longer.
+COLLECT_SECONDS = 2.0
+TRASH_FILES = 500
 
 
 def reap(site: Site) -> None:
@@ -44,8 +50,12 @@ def reap(site: Site) -> None:
             deaths.forget(session)
             builds.forget_outbox(session, OUTBOX_SECONDS)
             workers.forget(session)
+    if random.random() < REAPS_BETWEEN:  # noqa: S311 -- it looks at all that waits, too
+        plan_anew(site)
     _sweep_staging(site)
     _reconcile_names(site)
+    collect_in_turn(site, COLLECT_SECONDS)
+    collect.empty(site.root, most=TRASH_FILES)
 
 
 def _expire(site: Site) -> None:
@@ -53,9 +63,10 @@ def _expire(site: Site) -> None:
         if not states.any_expired(session):
             return
     with site.work.write() as session:
+        held_by = states.expired_workers(session)
         expired = states.expire_leases(session)
         metrics.LEASES_EXPIRED.inc(len(expired))
-        deaths.lost(session, expired)
+        deaths.lost(session, expired, held_by)
         for build in sorted(units.builds_of(session, expired)):
             states.touch_build(session, build)
         for work in units.works_of(session, expired):
@@ -82,6 +93,32 @@ def _move_on(site: Site, name: str) -> None:
 def _plan_again(session: Session, build: Build) -> None:
     queue_plan(session, build.id)
     builds.wake(session, "plan")
+
+
+def plan_anew(site: Site) -> None:
+    """Plan builds again whose units need recipes of an older version that nobody has any more.
+
+    What needs a newer one waits for a worker that has it: this program may have been rolled back for an hour.
+    """
+    with site.work.read() as session:
+        has = workers.recipes(session)
+        if has is None:
+            return
+        known = has | set(abilities.own())
+        old = [
+            named
+            for named in units.needed(session)
+            if (lacking := abilities.missing(named, known)) and abilities.superseded(lacking)
+        ]
+        waiting = sorted({build for named in old for build in units.waiting_for(session, named)})
+    for name in waiting:
+        with site.work.write() as session:
+            units.unsubscribe(session, name)
+            build = builds.lock(session, name)
+            if build is None or build.state not in RUNNING:
+                continue
+            if build.state == "queued" or states.move_build(session, name, "planning", build.fence):
+                _plan_again(session, build)
 
 
 def _sweep_staging(site: Site) -> None:

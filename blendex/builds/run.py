@@ -26,7 +26,7 @@ def run_build(
     Args:
         site: root and catalog.
         submission: the blend.
-        watch: gets the build's description a few times a second.
+        watch: gets the build's description a few times a second, with what it ``awaits`` that is away.
         runner: slots to use; children of this process by default.
 
     Returns:
@@ -49,7 +49,7 @@ def work_until_ended(
         with site.work.read() as session:
             row = builds.get(session, build)
             assert row is not None
-            watch(describe.build_summary(site, session, row))
+            watch(describe.build_summary(site, session, row) | {"awaits": describe.awaited(site, session, row)})
             return not describe.is_running(row)
 
     ClaimLoop(site, runner or Slots(site.settings.slots, "blendex.units"), idle=ended).run()

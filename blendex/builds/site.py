@@ -9,7 +9,8 @@ from blendex.blend.world import World
 from blendex.builds import adopt
 from blendex.builds.profiles import profiles_for
 from blendex.catalog import endpoints, revision
-from blendex.catalog.dialect import alone, open_engine
+from blendex.catalog.audit import Actor
+from blendex.catalog.dialect import AWAY, alone, is_remote, open_engine
 from blendex.catalog.engine import UnitOfWork, belongs, default_url, tie
 from blendex.errors import BlendexError
 from blendex.settings import Settings
@@ -31,26 +32,56 @@ class Site:
     roots: tuple[str, ...]  # where sources may be read
     notice: str | None = None
     stores: tuple[Profile, ...] = field(default=(), repr=False)  # where objects may be read
+    views: tuple[tuple[str, str], ...] = ()  # of the team it is used for
+    actor: Actor | None = None  # who uses it; None: whoever started the process
 
-    def reading(self) -> dict[str, Any]:
-        """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept."""
+    @property
+    def who(self) -> Actor:
+        """Who uses it."""
+        return self.actor or Actor(self.settings.owner, everything=True)
+
+    def reading(self, patience: float | None = None) -> dict[str, Any]:
+        """What a child is told of where it may read. With secrets: for its pipe, and for nothing that is kept.
+
+        ``patience``: seconds at most for which one request is tried.
+        """
         if not self.stores:
             return {"roots": list(self.roots), "stores": []}
         with self.work.read() as session:
             paces = endpoints.paces(session)
         stores = [profile.as_dict() | {"pace": paces.get(profile.name, {})} for profile in self.stores]
+        if patience is not None:
+            for item in stores:
+                item["patience_seconds"] = min(item["patience_seconds"], patience)
         return {"roots": list(self.roots), "stores": stores}
+
+    @property
+    def plan_patience(self) -> float:
+        """Seconds of pauses in which a plan waits for a store that is away."""
+        given = self.settings.plan_patience
+        return self.settings.store_patience if given is None else given
 
     def storage(self) -> Stores:
         """The stores, for small reads in this process."""
         return Stores(self.roots, self.stores)
+
+    def seen(self, world: World) -> World:
+        """A world as a submission brings it, with the views of its team: the submission's own come first."""
+        return replace(world, view=world.view + self.views) if self.views else world
 
     def placed(self, world: World) -> World:
         """A world with the routes of this site's profiles: which endpoint answers for a URL is no client's choice."""
         return replace(world, stores=tuple(route for profile in self.stores for route in profile.routes()))
 
 
-def open_site(settings: Settings, roots: tuple[str, ...], application: str = "blendex", *, own: bool = False) -> Site:
+def open_site(
+    settings: Settings,
+    roots: tuple[str, ...],
+    application: str = "blendex",
+    *,
+    own: bool = False,
+    patient: bool = False,
+) -> Site:
     """Open the root and its catalog, migrated; an empty catalog is filled from what the root holds.
 
     Args:
@@ -59,6 +90,7 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
         application: what PostgreSQL shows for this process.
         own: a user's own program, which may read what the user may: without profiles in the settings, its environment
             says where objects are. Never for a service, whatever its roots are.
+        patient: begin without a database that does not answer, for ``open_catalog`` to open it when it is back.
 
     Raises:
         BlendexError: catalog_mismatch, catalog_version.
@@ -70,21 +102,39 @@ def open_site(settings: Settings, roots: tuple[str, ...], application: str = "bl
     if url is None:
         url, notice = default_url(root.path, settings.state_dir)
     engine = open_engine(url, application)
+    site = Site(settings, root, UnitOfWork(engine, opened=False), roots, notice, profiles_for(settings, own))
     try:
-        if not settings.migrate:
-            revision.wait_for_fit(engine, MIGRATION_SECONDS)
-        elif not revision.fits(engine):
-            from blendex.catalog import migrate
-
-            migrate.upgrade(engine)
+        if patient and is_remote(engine):
+            revision.current(engine)  # at once, and not after the patience with whoever migrates
+        open_catalog(site)
+    except AWAY:
+        if not patient or not is_remote(engine):
+            engine.dispose()
+            raise
     except BlendexError:
         engine.dispose()
         raise
+    return site
+
+
+def open_catalog(site: Site) -> None:
+    """Bring the catalog to the revision of this program, see that it belongs to the root, and open it for work.
+
+    Raises:
+        BlendexError: catalog_mismatch, catalog_version.
+    """
+    engine = site.work.engine
+    if not site.settings.migrate:
+        revision.wait_for_fit(engine, MIGRATION_SECONDS)
+    elif not revision.fits(engine):
+        from blendex.catalog import migrate
+
+        migrate.upgrade(engine)
     work = UnitOfWork(engine)
-    if not belongs(work, root.path):
+    if not belongs(work, site.root.path):
         with alone(engine, "adoption"):
-            if not belongs(work, root.path):
+            if not belongs(work, site.root.path):
                 # Tied last: a stop in between begins again, and taking a thing twice changes nothing.
-                adopt.adopt_all(work, root)
-                tie(work, root.path)
-    return Site(settings, root, work, roots, notice, profiles_for(settings, own))
+                counts = adopt.adopt_all(work, site.root)
+                tie(work, site.root.path, adopted=any(counts.values()))
+    site.work.open()

@@ -16,7 +16,7 @@ from blendex.mirrors.names import NAME, check_name
 PRIORITIES = {"interactive": 1, "bulk": 0, "maintenance": -1}
 
 
-def check_packing(packs: str, sidecars: str) -> None:
+def check_packing(packs: str, sidecars: str, tars: str = "offsets") -> None:
     """Refuse options of packs that mean nothing.
 
     Raises:
@@ -24,6 +24,14 @@ def check_packing(packs: str, sidecars: str) -> None:
     """
     if sidecars not in ("unpacked", "all"):
         raise BlendexError(Code.BAD_REQUEST, f"sidecars={sidecars!r} is unknown.", next_step="Say unpacked or all.")
+    if tars not in ("offsets", "paths"):
+        raise BlendexError(Code.BAD_REQUEST, f"tars={tars[:80]!r} is unknown.", next_step="Say offsets or paths.")
+    if tars == "paths" and (sidecars == "all" or packs == "none"):
+        raise BlendexError(
+            Code.BAD_REQUEST,
+            "tars=paths reads no tars: there is nothing to write for them beside a pack.",
+            next_step="Leave out sidecars=all and packs=none, or say tars=offsets.",
+        )
     if not packs or not all(NAME.fullmatch(item) for item in packs.split(",")):
         raise BlendexError(
             Code.BAD_REQUEST,
@@ -32,9 +40,10 @@ def check_packing(packs: str, sidecars: str) -> None:
         )
 
 
-def packing_options(packs: str, sidecars: str) -> dict[str, str]:
+def packing_options(packs: str, sidecars: str, tars: str = "offsets") -> dict[str, str]:
     """The options of packs, as they are stored and as they enter the identity."""
-    return {"packs": ",".join(sorted(set(packs.split(",")))), "sidecars": sidecars}
+    options = {"packs": ",".join(sorted(set(packs.split(",")))), "sidecars": sidecars}
+    return options | ({} if tars == "offsets" else {"tars": tars})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,9 @@ class Submission:
     name: str | None = None
     packs: str = "auto"
     sidecars: str = "unpacked"
+    tars: str = "offsets"
     priority: str = "bulk"
+    notify: tuple[str, ...] = ()  # receivers that are told; not part of a request's identity
     labels: Mapping[str, str] = field(default_factory=dict)  # like the name, no part of the identity
 
     def check(self) -> None:
@@ -70,7 +81,7 @@ class Submission:
             raise BlendexError(
                 Code.BAD_REQUEST, f"on_bad={self.on_bad!r} is unknown.", next_step="Say fail or exclude."
             )
-        check_packing(self.packs, self.sidecars)
+        check_packing(self.packs, self.sidecars, self.tars)
         if self.priority not in PRIORITIES:
             raise BlendexError(
                 Code.BAD_REQUEST,
@@ -95,4 +106,4 @@ class Submission:
             "compat": self.compat,
             "allow": sorted(set(self.allow)),
             "on_bad": self.on_bad,
-        } | packing_options(self.packs, self.sidecars)
+        } | packing_options(self.packs, self.sidecars, self.tars)

@@ -11,10 +11,11 @@ from sqlalchemy.orm import Session
 
 from blendex.blend.discover import nested_files
 from blendex.blend.load import Limits
-from blendex.builds import disk, labels
+from blendex.builds import abilities, disk, labels, quotas
+from blendex.builds.naming import check_free
 from blendex.builds.site import Site
 from blendex.builds.submission import PRIORITIES, Submission
-from blendex.catalog import blobs, builds, events, states, units
+from blendex.catalog import audit, blobs, builds, events, notices, states, units
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, metrics
@@ -61,10 +62,28 @@ def _decode(text: bytes, file: str) -> str:
         ) from error
 
 
-def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any]) -> str:
-    """The request identity: owner, blend and nested texts, world, and the options that change the result."""
+def identity(owner: str, gathered: dict[str, Any], file: str, options: dict[str, Any], team: str = "") -> str:
+    """The request identity: owner and team, blend and nested texts, world, and the options that change the result."""
     value = {"owner": owner, "file": file, "options": options} | gathered
+    if team:
+        value["team"] = team
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def check_receivers(site: Site, names: tuple[str, ...], team: str) -> None:
+    """Refuse receivers that are not there for this team.
+
+    Raises:
+        BlendexError: bad_request.
+    """
+    known = sorted(name for name, item in site.settings.notify.items() if not item.teams or team in item.teams)
+    for name in names:
+        if name not in known:
+            raise BlendexError(
+                Code.BAD_REQUEST,
+                f"notify={name[:64]!r} names no receiver.",
+                next_step=f"Known are: {', '.join(known) or 'none; the operator adds them in BLENDEX_NOTIFY'}.",
+            )
 
 
 def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tuple[Build, bool]:
@@ -73,28 +92,35 @@ def submit(site: Site, submission: Submission, *, bounded: bool = False) -> tupl
     One transaction writes the build, its plan unit and the outbox row.
 
     Args:
-        site: root and catalog.
+        site: root and catalog, as whoever submits may use them.
         submission: what was posted.
         bounded: whether there may be too many builds already for another one; joining one is always possible.
 
     Raises:
-        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space.
+        BlendexError: the text cannot be read at all, or an option is unknown; busy; no_space;
+            quota_full; quota_exceeded.
     """
     priority = PRIORITIES[submission.priority]
+    who = site.who
+    check_receivers(site, submission.notify, who.team)
     gathered = gather(site, submission)
     with site.work.write() as session:
         build, made = begin(
-            session, site.settings.owner, gathered, submission.file, submission.options, priority, submission.labels
+            session, who.owner, gathered, submission.file, submission.options, priority, who.team, submission.labels
         )
+        notices.ask(session, build, submission.notify)
         if submission.name is not None and submission.name not in build.names:
+            check_free(session, submission.name, who.team)
             build.names = [*build.names, submission.name]
         if made:
             if bounded:
                 _check_room(site, session)
             disk.check(site, session)
+            quotas.check(site, session, build)
         elif priority > build.priority:
             build.priority = priority
             units.hurry(session, units.of_build(session, build.id), build.id, priority)
+        audit.note(session, who, "build.submit" if made else "build.join", build.id)
         session.flush()
         session.expunge(build)
     logger.info("build_submitted", build=build.id, joined=not made)
@@ -108,6 +134,7 @@ def begin(
     file: str,
     options: dict[str, Any],
     priority: int,
+    team: str,
     more_labels: Mapping[str, str],
 ) -> tuple[Build, bool]:
     """A build of what was gathered, asked to be planned, or the one that runs for the same request already.
@@ -120,7 +147,8 @@ def begin(
     build, made = builds.create(
         session,
         owner=owner,
-        identity=identity(owner, gathered, file, options),
+        team=team,
+        identity=identity(owner, gathered, file, options, team),
         submission=gathered,
         file=file,
         options=options,
@@ -157,7 +185,9 @@ def queue_plan(session: Any, build: str) -> None:
     """Ask for a build to be planned."""
     row = builds.get(session, build)
     priority = 0 if row is None else row.priority
-    unit = units.create(session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority)
+    unit = units.create(
+        session, "plan", build, {}, memory=PLAN_MEMORY, priority=priority, needs=abilities.needs()
+    )
     units.subscribe(session, unit, build, 0)
 
 

@@ -25,15 +25,18 @@ class Usage:
     whole: bool = True
 
 
-def usage(session: Session, path: str) -> Usage:
-    """The builds that name ``path``, newest first: build, file, owner, labels, state, dataset, kind, mirror, names."""
+def usage(session: Session, path: str, team: str | None = None) -> Usage:
+    """The builds that name ``path``, newest first: build, file, owner, labels, state, dataset, kind, mirror, names.
+
+    With ``team`` only those of one team.
+    """
     found = Usage()
     # Lists are JSON rows [kind, path]; this is how they end.
     needle = b"," + orjson.dumps(path) + b"]"
     kinds: dict[str, str | None] = {}
     seen: set[str] = set()
     deadline = time.monotonic() + SECONDS
-    for digest, build, dataset, mirror, state in builds.lists(session, NEWEST):
+    for digest, build, dataset, mirror, state in builds.lists(session, NEWEST, team):
         if digest not in kinds:
             if time.monotonic() > deadline:
                 found.whole = False
@@ -43,7 +46,7 @@ def usage(session: Session, path: str) -> Usage:
         if (kind := kinds[digest]) is not None:
             found.uses.append({"build": build, "state": state, "dataset": dataset, "kind": kind, "mirror": mirror})
     found.builds = len(seen)
-    named = mirrors.names_of(session, sorted({item["mirror"] for item in found.uses if item["mirror"]}))
+    named = mirrors.names_of(session, sorted({item["mirror"] for item in found.uses if item["mirror"]}), team)
     about = builds.some(session, sorted({item["build"] for item in found.uses}))
     for item in found.uses:
         row = about[item["build"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from blendex.builds.control import not_found
+from blendex.builds.naming import not_found
 from blendex.builds.site import Site
 from blendex.catalog import mirrors, verifications
 from blendex.catalog.models import Verification

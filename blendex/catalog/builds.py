@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, String, cast, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, String, cast, delete, func, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import blobs, dialect
 from blendex.catalog.models import RUNNING, Blob, Build, BuildDataset, NameHistory, Outbox, Subscription, Unit
+from blendex.observability import traces
 
 ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -38,11 +39,12 @@ def create(
     """The running build of this identity, made now if there is none; True when it was made."""
     digest = blobs.put_json(session, submission)
     now = session.execute(select(dialect.now(session))).scalar_one()
-    values = {
+    values: dict[str, Any] = {
         "id": new_id(),
         "owner": owner,
         "team": team,
         "identity": identity,
+        "traceparent": traces.current(),
         "state": "queued",
         "submission": digest,
         "file": file,
@@ -77,6 +79,11 @@ def get(session: Session, build: str) -> Build | None:
     return session.get(Build, build, populate_existing=True)
 
 
+def recipes(session: Session, build: str) -> str | None:
+    """The recipes that its plan was made in."""
+    return session.execute(select(Build.recipes).where(Build.id == build)).scalar_one_or_none()
+
+
 def some(session: Session, builds: Sequence[str]) -> dict[str, Build]:
     """Some builds, by id."""
     rows = session.execute(select(Build).where(dialect.one_of(session, Build.id, builds))).scalars()
@@ -96,6 +103,7 @@ def running(session: Session) -> list[str]:
 def page(
     session: Session,
     *,
+    team: str | None = None,
     owner: str | None = None,
     state: str | None = None,
     states: Sequence[str] = (),
@@ -109,6 +117,7 @@ def page(
 
     Args:
         session: of the catalog.
+        team: only those of one team.
         owner: only theirs.
         state: only in this state.
         states: only in one of these states.
@@ -119,6 +128,7 @@ def page(
         limit: most builds.
     """
     statement = select(Build).order_by(Build.id.desc()).limit(limit)
+    statement = statement.where(_of_team(team))
     if owner is not None:
         statement = statement.where(Build.owner == owner)
     if state is not None:
@@ -148,20 +158,25 @@ def _holds(text: str) -> ColumnElement[bool]:
     )
 
 
-def owners(session: Session, limit: int = 50) -> list[str]:
-    """Who has builds."""
-    return list(session.execute(select(Build.owner).distinct().order_by(Build.owner).limit(limit)).scalars())
+def _of_team(team: str | None) -> ColumnElement[bool]:
+    return true() if team is None else Build.team == team
 
 
-def of_mirror(session: Session, key: str, limit: int = 50) -> list[Build]:
-    """Builds that share a mirror, newest first."""
-    statement = select(Build).where(Build.mirror == key).order_by(Build.id.desc()).limit(limit)
+def owners(session: Session, limit: int = 50, team: str | None = None) -> list[str]:
+    """Who has builds, of one team or of all."""
+    statement = select(Build.owner).where(_of_team(team)).distinct().order_by(Build.owner).limit(limit)
     return list(session.execute(statement).scalars())
 
 
-def lists(session: Session, limit: int) -> list[tuple[str, str, str, str | None, str]]:
+def of_mirror(session: Session, key: str, limit: int = 50, team: str | None = None) -> list[Build]:
+    """Builds that share a mirror, of one team or of all, newest first."""
+    statement = select(Build).where(Build.mirror == key, _of_team(team)).order_by(Build.id.desc()).limit(limit)
+    return list(session.execute(statement).scalars())
+
+
+def lists(session: Session, limit: int, team: str | None = None) -> list[tuple[str, str, str, str | None, str]]:
     """The lists of sources of the newest builds: (list hash, build, dataset, mirror, state) each."""
-    newest = select(Build.id).order_by(Build.id.desc()).limit(limit)
+    newest = select(Build.id).where(_of_team(team)).order_by(Build.id.desc()).limit(limit)
     rows = session.execute(
         select(BuildDataset.list_hash, Build.id, BuildDataset.name, Build.mirror, Build.state)
         .join(Build, Build.id == BuildDataset.build)
@@ -230,9 +245,10 @@ def outbox_length(session: Session) -> int:
     return int(session.execute(select(func.count()).select_from(Outbox)).scalar_one())
 
 
-def census(session: Session) -> dict[str, int]:
-    """Builds by state."""
-    return {row[0]: int(row[1]) for row in session.execute(select(Build.state, func.count()).group_by(Build.state))}
+def census(session: Session, team: str | None = None) -> dict[str, int]:
+    """Builds by state, of one team or of all."""
+    rows = session.execute(select(Build.state, func.count()).where(_of_team(team)).group_by(Build.state))
+    return {row[0]: int(row[1]) for row in rows}
 
 
 def has_old_outbox(session: Session, seconds: float) -> bool:

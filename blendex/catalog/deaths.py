@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import delete, select
-from sqlalchemy.orm import Session
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session, aliased
 
 from blendex.catalog import dialect
 from blendex.catalog.models import Death, Unit
 
 KEEP_SECONDS = 7 * 24 * 3600.0
 MOST = 100
+# Leases of one worker run out within one renewal of each other.
+TOGETHER_SECONDS = 60.0
 
 
 def record(
@@ -29,10 +31,25 @@ def record(
     )  # fmt: skip
 
 
-def lost(session: Session, ids: list[int]) -> None:
-    """Keep that the leases of these units ran out."""
+def lost(session: Session, ids: list[int], workers: Mapping[int, str]) -> None:
+    """Keep that the leases of these units ran out, and which worker was lost with each."""
     for unit in session.execute(select(Unit).where(dialect.one_of(session, Unit.id, ids))).scalars():
-        record(session, unit, "", "lost_lease")
+        record(session, unit, workers.get(unit.id, ""), "lost_lease")
+
+
+def lost_alone(session: Session, unit: int) -> int:
+    """How often a unit was the only one that was lost with its worker.
+
+    A worker that somebody kills, or that a node takes with it, loses all it has at once: that says nothing of any of
+    its units.
+    """
+    mine, other = aliased(Death), aliased(Death)
+    company = select(other.id).where(
+        other.cause == "lost_lease", other.worker == mine.worker, other.worker != "", other.unit != mine.unit,
+        other.at > mine.at - TOGETHER_SECONDS, other.at < mine.at + TOGETHER_SECONDS,
+    )  # fmt: skip
+    statement = select(func.count()).select_from(mine).where(mine.unit == unit, mine.cause == "lost_lease")
+    return int(session.execute(statement.where(~company.exists())).scalar_one())
 
 
 def of_build(session: Session, build: str) -> list[dict[str, Any]]:

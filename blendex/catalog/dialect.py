@@ -44,6 +44,8 @@ from sqlalchemy.orm import DeclarativeBase, Session
 # What comes and goes: a database that restarts, a deadlock that it resolved against us, a lock not to be had in
 # time, no connection free. Whoever was told so may do the same again.
 AWAY = (OperationalError, InterfaceError, InternalError, PoolTimeout)
+# SQLSTATE classes that say "not now" of the server itself: connection, resources, operator. Without a state: no answer.
+_SERVER_STATES = ("08", "53", "57P")
 # A file that is no database, or a server that takes no such statement: trying again mends nothing.
 UNUSABLE = (DatabaseError,)
 WRITE = "blendex_write"
@@ -55,6 +57,24 @@ AT_ONCE = 5_000
 LOCK_SECONDS = 20
 IDLE_SECONDS = 20
 CONNECT_SECONDS = 5
+
+
+class UnopenedError(OperationalError):
+    """The catalog has not answered since this process began, so that nobody knows whether it is the right one."""
+
+    def __init__(self) -> None:
+        super().__init__("the catalog has not answered yet", None, ConnectionError())
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether one of ``AWAY`` means that nobody answers, and not that one transaction had to give way."""
+    state = getattr(getattr(error, "orig", None), "sqlstate", None)
+    return state is None or state.startswith(_SERVER_STATES)
+
+
+def is_remote(engine: Engine) -> bool:
+    """Whether the database is somewhere else, from where it may come back."""
+    return engine.dialect.name != "sqlite"
 
 
 def open_engine(url: str, application: str = "blendex") -> Engine:

@@ -11,19 +11,21 @@ from sqlalchemy.orm import Session
 from blendex.catalog import dialect
 from blendex.catalog.models import Endpoint
 
+MEASURED = ("latency", "stream", "together", "chained")
+
 
 def paces(session: Session) -> dict[str, dict[str, float]]:
-    """latency, stream and together of each profile that was measured."""
+    """What is known of each profile that was measured."""
     return {
-        row.profile: {"latency": row.latency, "stream": row.stream, "together": row.together}
-        for row in session.execute(select(Endpoint.profile, Endpoint.latency, Endpoint.stream, Endpoint.together))
+        row.profile: {name: getattr(row, name) for name in MEASURED}
+        for row in session.execute(select(Endpoint.profile, *(getattr(Endpoint, name) for name in MEASURED)))
     }
 
 
 def remember(session: Session, measured: Mapping[str, Mapping[str, float]]) -> None:
     """Keep what a child measured: it began from what was known, so the last one counts."""
     for profile in sorted(measured):
-        values: dict[str, Any] = {name: float(measured[profile][name]) for name in ("latency", "stream", "together")}
+        values: dict[str, Any] = {name: float(measured[profile][name]) for name in MEASURED}
         values["updated_at"] = dialect.now(session)
         session.execute(
             dialect.insert(session, Endpoint)

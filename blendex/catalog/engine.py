@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect
+from blendex.catalog import dialect, waste
 from blendex.catalog.models import Meta
 from blendex.errors import BlendexError, Code
 from blendex.storage.root import replace
@@ -25,6 +26,8 @@ NETWORK_FILESYSTEMS = {
 
 
 CATALOG_ID = "catalog_id"
+# While the catalog is away, look-ups ask it once in so long.
+REST_SECONDS = 2.0
 
 
 def filesystem_type(path: str) -> int:
@@ -71,23 +74,60 @@ def default_url(root: str, state_dir: Path) -> tuple[str, str | None]:
 
 
 class UnitOfWork:
-    """Transactions on one catalog. The edge opens one, and only leaving it commits."""
+    """Transactions on one catalog. The edge opens one, and only leaving it commits.
 
-    def __init__(self, engine: Engine) -> None:
+    Args:
+        engine: of the catalog.
+        opened: False for a catalog that does not answer yet: whether it belongs to the root, at a revision that this
+            program works with, is seen first; until ``open`` every transaction is refused as one that nobody answered.
+    """
+
+    def __init__(self, engine: Engine, *, opened: bool = True) -> None:
         self.engine = engine
+        self.away = not opened  # as far as the last transaction could tell
+        self._opened = opened
+        self._tried = time.monotonic()
         self._reader = dialect.reader(engine)
         self._writer = dialect.writer(engine)
+
+    def open(self) -> None:
+        """The catalog is there, and the right one."""
+        self._opened, self.away = True, False
+
+    def resting(self) -> bool:
+        """Whether the catalog was away a moment ago, so that who can do without it asks it nothing.
+
+        One caller in ``REST_SECONDS`` is told False, and finds out: a server that is cut off costs a caller seconds.
+        """
+        if not self._opened or not self.away:
+            return not self._opened
+        if time.monotonic() - self._tried < REST_SECONDS:
+            return True
+        self._tried = time.monotonic()
+        return False
+
+    @contextmanager
+    def _noticed(self) -> Iterator[None]:
+        if not self._opened:
+            raise dialect.UnopenedError
+        try:
+            yield
+        except dialect.AWAY as error:
+            if dialect.is_gone(error):
+                self.away, self._tried = True, time.monotonic()
+            raise
+        self.away = False
 
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that sees one state and changes nothing."""
-        with Session(self._reader) as session:
+        with self._noticed(), Session(self._reader) as session:
             yield session  # closing rolls back, and leaves what was loaded readable
 
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A transaction that commits at the end, or rolls back when an error leaves it."""
-        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+        with self._noticed(), Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
 
 
@@ -113,9 +153,11 @@ def belongs(work: UnitOfWork, root: str) -> bool:
     return True
 
 
-def tie(work: UnitOfWork, root: str) -> None:
-    """Tie a database to a root, once it knows what the root holds."""
+def tie(work: UnitOfWork, root: str, *, adopted: bool = False) -> None:
+    """Tie a database to a root, once it knows what the root holds; ``adopted``: what was there, or in a backup."""
     with work.write() as session:
+        if adopted:
+            waste.note_adopted(session)
         session.execute(
             dialect.insert(session, Meta).values(key=CATALOG_ID, value=catalog_id(root)).on_conflict_do_nothing()
         )

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
 from blendex.catalog.models import Ledger, Unit, Worker
+from blendex.catalog.units import doable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,14 @@ def most_budget(session: Session) -> int:
     return int(found or 0)
 
 
-def starving(session: Session, left: int, seconds: float, classes: Sequence[str]) -> int | None:
+def starving(
+    session: Session, left: int, seconds: float, classes: Sequence[str], able: Sequence[str] | None = None
+) -> int | None:
     """The heaviest unit that has waited for ``seconds`` and needs more memory than is ``left``."""
     now = dialect.now(session)
     found = (
         select(Unit.id)
-        .where(Unit.state == "waiting", Unit.memory > left, Unit.work.in_(classes))
+        .where(Unit.state == "waiting", Unit.memory > left, Unit.work.in_(classes), doable(session, able))
         .where(Unit.waiting_since < now - seconds, (Unit.not_before.is_(None)) | (Unit.not_before <= now))
         .order_by(Unit.memory.desc())
         .limit(1)
@@ -93,10 +96,10 @@ def state_of(session: Session, unit: int) -> tuple[str, int] | None:
     return (row.state, row.memory) if row is not None else None
 
 
-def has_work(session: Session, classes: Sequence[str]) -> int | None:
+def has_work(session: Session, classes: Sequence[str], able: Sequence[str] | None = None) -> int | None:
     """The least memory that any waiting unit of these classes needs; None when none waits."""
-    found = select(Unit.memory).where(Unit.state == "waiting", Unit.work.in_(classes)).order_by(Unit.memory).limit(1)
-    return session.execute(found).scalar_one_or_none()
+    found = select(Unit.memory).where(Unit.state == "waiting", Unit.work.in_(classes), doable(session, able))
+    return session.execute(found.order_by(Unit.memory).limit(1)).scalar_one_or_none()
 
 
 def resting(session: Session, ledger: Ledger) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import func, or_, select, true, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -31,7 +31,9 @@ def add(
             sidecar_bytes=counts["sidecar_bytes"],
             created_at=now if published is None else published, used_at=now,
         )
-        .on_conflict_do_update(index_elements=["key"], set_={"state": "published", "used_at": now})
+        .on_conflict_do_update(
+            index_elements=["key"], set_={"state": "published", "used_at": now, "condemned_at": None, "grave": None}
+        )
         .returning(Mirror.id)
     )  # fmt: skip
     return int(row.scalar_one())
@@ -60,14 +62,17 @@ def page(session: Session, *, before: int | None = None, limit: int = 50) -> lis
     return list(session.execute(statement).scalars())
 
 
-def search(session: Session, text: str, *, before: int | None = None, limit: int = 50) -> list[Mirror]:
+def search(
+    session: Session, text: str, *, before: int | None = None, limit: int = 50, team: str | None = None
+) -> list[Mirror]:
     """Mirrors that a text may mean, newest first: the beginning of a key or digest, a name, a posted file.
 
-    A path of a mirror holds its key, so it is found too.
+    A path of a mirror holds its key, so it is found too. With ``team`` names and files are those of one team.
     """
     word = next((part for part in reversed(text.split("/")) if len(part) == 64), text).lower()
     named = select(Build.mirror).where(
         Build.mirror.is_not(None),
+        true() if team is None else Build.team == team,
         or_(
             Build.id.in_(select(NameHistory.build).where(NameHistory.name.icontains(text, autoescape=True))),
             Build.file.icontains(text, autoescape=True),
@@ -82,13 +87,13 @@ def search(session: Session, text: str, *, before: int | None = None, limit: int
     return list(session.execute(statement).scalars())
 
 
-def names_of(session: Session, keys: Sequence[str]) -> dict[str, list[str]]:
-    """The names that point at builds of these mirrors now, by key."""
+def names_of(session: Session, keys: Sequence[str], team: str | None = None) -> dict[str, list[str]]:
+    """The names, of one team or of all, that point at builds of these mirrors now, by key."""
     found: dict[str, list[str]] = {}
     rows = session.execute(
         select(Build.mirror, Name.name)
         .join(Build, Build.id == Name.build)
-        .where(dialect.one_of(session, Build.mirror, keys))
+        .where(dialect.one_of(session, Build.mirror, keys), true() if team is None else Name.team == team)
         .order_by(Name.name)
     )
     for key, label in rows:
@@ -97,21 +102,54 @@ def names_of(session: Session, keys: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def forget(session: Session, key: str) -> None:
+def lock(session: Session, key: str) -> Mirror | None:
+    """One mirror, that nobody else changes until this transaction ends."""
+    return session.execute(
+        select(Mirror).where(Mirror.key == key).with_for_update().execution_options(populate_existing=True)
+    ).scalar_one_or_none()
+
+
+def note_use(session: Session, key: str) -> None:
+    """Somebody wants it now: condemned or not, it is as good as new."""
+    _set(session, key, state="published", used_at=dialect.now(session), condemned_at=None, grave=None)
+
+
+def note_gone(session: Session, key: str) -> None:
     """The folder is gone: the mirror is collected."""
-    session.execute(
-        update(Mirror).where(Mirror.key == key).values(state="collected").execution_options(synchronize_session=False)
-    )
+    _set(session, key, state="collected", grave=None)
 
 
-def point(session: Session, name: str, build: str) -> Name:
-    """Let a name point at a build; where it pointed stays in its history."""
+def note_grave(session: Session, key: str, grave: str) -> None:
+    """It is about to be renamed into a folder; whoever wants it back takes that folder away first."""
+    _set(session, key, state="collecting", grave=grave)
+
+
+def _set(session: Session, key: str, **values: Any) -> None:
+    session.execute(update(Mirror).where(Mirror.key == key).values(values).execution_options(synchronize_session=False))
+
+
+def standing(session: Session) -> list[str]:
+    """Keys of all that have not been collected."""
+    return list(session.execute(select(Mirror.key).where(Mirror.state != "collected").order_by(Mirror.id)).scalars())
+
+
+def count_states(session: Session) -> dict[str, int]:
+    """Mirrors by state."""
+    return {row[0]: int(row[1]) for row in session.execute(select(Mirror.state, func.count()).group_by(Mirror.state))}
+
+
+def point(session: Session, name: str, build: str, team: str = "") -> Name | None:
+    """Let a team's name point at a build; where it pointed stays in its history. None: it is another team's."""
     now = session.execute(select(dialect.now(session))).scalar_one()
     # Version 0 is seen by nobody: it is there to be locked, so that two who make one name take turns.
     session.execute(
-        dialect.insert(session, Name).values(name=name, build="", version=0, updated_at=now).on_conflict_do_nothing()
+        dialect.insert(session, Name)
+        .values(name=name, team=team, build="", version=0, updated_at=now)
+        .on_conflict_do_nothing()
     )
     row = session.get_one(Name, name, with_for_update=True, populate_existing=True)
+    if row.team != team:
+        return None
     if row.build == build:
         return row
     row.build, row.version, row.updated_at = build, row.version + 1, now
@@ -124,9 +162,12 @@ def name(session: Session, name: str) -> Name | None:
     return session.get(Name, name)
 
 
-def names(session: Session, *, after: str = "", limit: int = 50) -> list[Name]:
-    """Names in order."""
-    return list(session.execute(select(Name).where(Name.name > after).order_by(Name.name).limit(limit)).scalars())
+def names(session: Session, *, after: str = "", limit: int = 50, team: str | None = None) -> list[Name]:
+    """Names in order, of one team or of all."""
+    statement = select(Name).where(Name.name > after).order_by(Name.name).limit(limit)
+    if team is not None:
+        statement = statement.where(Name.team == team)
+    return list(session.execute(statement).scalars())
 
 
 def history(session: Session, name: str) -> list[dict[str, Any]]:

@@ -89,6 +89,7 @@ class Build(Base):
     reused: Mapped[int] = mapped_column(Integer, default=0)
     bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     opened: Mapped[int] = mapped_column(Integer, default=0)
+    read_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")  # that units read for it
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     excluded: Mapped[list[Any]] = mapped_column(JSON, default=list)
     # A dataset each: its pack, or why it has none; None until it is ready
@@ -99,6 +100,11 @@ class Build(Base):
     trace: Mapped[str | None] = mapped_column(String(64))
     # The failed sources that its next plan reads again; None: all of them
     again: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Receivers that shall be told what becomes of it
+    notify: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
+    # Recipes that its plan was made in, as units name them
+    recipes: Mapped[str | None] = mapped_column(String(400))
+    traceparent: Mapped[str | None] = mapped_column(String(64))  # of the request that posted it
 
     __table_args__ = (
         # Same identity while one runs: the same build. The database decides who was first.
@@ -211,8 +217,9 @@ class Object(Base):
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     name: Mapped[str] = mapped_column(String(80), unique=True)
     size: Mapped[int] = mapped_column(BigInteger)
-    state: Mapped[str] = mapped_column(String(8), default="live")
+    state: Mapped[str] = mapped_column(String(8), default="live")  # live, dying, lost
     created_at: Mapped[float] = mapped_column(Float)
+    dying_at: Mapped[float | None] = mapped_column(Float)  # since when nothing refers to it
 
 
 class Unit(Base):
@@ -240,6 +247,9 @@ class Unit(Base):
     payload: Mapped[bytes] = mapped_column(LargeBinary)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     waiting_since: Mapped[float | None] = mapped_column(Float)
+    # Recipes that whoever does it must have, with commas between; None: made before units named them
+    needs: Mapped[str | None] = mapped_column(String(400))
+    traceparent: Mapped[str | None] = mapped_column(String(64))  # of what made it
 
     __table_args__ = (
         Index("ix_units_lane", "state", "build", "priority", "memory"),
@@ -275,7 +285,7 @@ class Mirror(Base):
     key: Mapped[str] = mapped_column(String(64), unique=True)
     source_set: Mapped[str] = mapped_column(String(64), index=True)
     content: Mapped[str] = mapped_column(String(64))
-    state: Mapped[str] = mapped_column(String(12), default="published")
+    state: Mapped[str] = mapped_column(String(12), default="published")  # published, condemned, collecting, collected
     sources: Mapped[int] = mapped_column(Integer)
     records: Mapped[int] = mapped_column(BigInteger)
     bytes: Mapped[int] = mapped_column(BigInteger)
@@ -285,6 +295,24 @@ class Mirror(Base):
     own_bytes: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     created_at: Mapped[float] = mapped_column(Float)
     used_at: Mapped[float] = mapped_column(Float)
+    condemned_at: Mapped[float | None] = mapped_column(Float)
+    # While it is collected: the only folder into which it may be renamed.
+    grave: Mapped[str | None] = mapped_column(String(128))
+
+
+class Hold(Base):
+    """What keeps a mirror. Names keep theirs as well, and have no row here."""
+
+    __tablename__ = "holds"
+    mirror: Mapped[str] = mapped_column(String(64), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(8), primary_key=True)  # pin, job, chain, build (while that runs)
+    team: Mapped[str] = mapped_column(String(128), primary_key=True)  # empty: without teams, and of builds
+    holder: Mapped[str] = mapped_column(String(128), primary_key=True)
+    since: Mapped[float] = mapped_column(Float)
+    until: Mapped[float | None] = mapped_column(Float)
+    reason: Mapped[str | None] = mapped_column(String(500))
+
+    __table_args__ = (Index("ix_holds_holder", "kind", "holder"),)
 
 
 class Verification(Base):
@@ -320,6 +348,8 @@ class Name(Base):
 
     __tablename__ = "names"
     name: Mapped[str] = mapped_column(String(128), primary_key=True)
+    # Whose it is: the team that made it. Empty: of whoever works without accounts
+    team: Mapped[str] = mapped_column(String(64), server_default="", default="")
     build: Mapped[str] = mapped_column(String(26))
     version: Mapped[int] = mapped_column(Integer)
     updated_at: Mapped[float] = mapped_column(Float)
@@ -344,6 +374,24 @@ class Outbox(Base):
     created_at: Mapped[float] = mapped_column(Float)
 
 
+class Notice(Base):
+    """What became of a build, for one receiver outside."""
+
+    __tablename__ = "notices"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    build: Mapped[str] = mapped_column(String(26), index=True)
+    profile: Mapped[str] = mapped_column(String(64))
+    event: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(12))  # waiting, sent, given_up
+    attempts: Mapped[int] = mapped_column(Integer)
+    result: Mapped[str | None] = mapped_column(String(200))  # of the last attempt
+    created_at: Mapped[float] = mapped_column(Float)
+    not_before: Mapped[float] = mapped_column(Float)
+    told_at: Mapped[float | None] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_notices_due", "state", "not_before"),)
+
+
 class Worker(Base):
     """A process that claims units, as it last told of itself."""
 
@@ -363,6 +411,8 @@ class Worker(Base):
     process: Mapped[str] = mapped_column(String(128), default="", server_default="")  # tells who died
     polled_at: Mapped[float | None] = mapped_column(Float)  # when it last asked for work
     waiting: Mapped[str | None] = mapped_column(String(400))  # why it takes nothing though there is work
+    # That it has; None: it does not look at what units name
+    recipes: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     # Each unit it runs with the source in hand, as of the last heartbeat
     in_hand: Mapped[list[Any] | None] = mapped_column(JSON(none_as_null=True))
     started_at: Mapped[float] = mapped_column(Float)
@@ -371,13 +421,14 @@ class Worker(Base):
 
 
 class Endpoint(Base):
-    """What an endpoint of an object store was measured to do: moving averages over all children."""
+    """What an endpoint of an object store was measured to do: moving medians over all children."""
 
     __tablename__ = "endpoints"
     profile: Mapped[str] = mapped_column(String(64), primary_key=True)
     latency: Mapped[float] = mapped_column(Float)  # seconds to the first byte
     stream: Mapped[float] = mapped_column(Float)  # bytes per second of one stream
     together: Mapped[float] = mapped_column(Float)  # of several at a time; 0: never measured
+    chained: Mapped[float] = mapped_column(Float, server_default="0")  # seconds a step of several walks; 0: never
     updated_at: Mapped[float] = mapped_column(Float)
 
 
@@ -440,3 +491,47 @@ class Death(Base):
     in_hand: Mapped[str | None] = mapped_column(String(4096))
     memory: Mapped[int] = mapped_column(BigInteger)
     worker: Mapped[str] = mapped_column(String(128))
+
+
+class Team(Base):
+    """People who may see the same: the folders, buckets and views that bind them."""
+
+    __tablename__ = "teams"
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    roots: Mapped[list[Any]] = mapped_column(JSON)
+    stores: Mapped[dict[str, Any]] = mapped_column(JSON)  # endpoint profile: patterns of buckets
+    views: Mapped[list[Any]] = mapped_column(JSON)  # [as jobs see it, as workers see it]
+    version: Mapped[int] = mapped_column(Integer)
+    updated_at: Mapped[float] = mapped_column(Float)
+
+
+class Token(Base):
+    """Proof of who asks: a token, or the session of a browser that showed one. Its secret is known to its holder."""
+
+    __tablename__ = "tokens"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    hash: Mapped[str] = mapped_column(String(64), unique=True)
+    parent: Mapped[int | None] = mapped_column(RowId, index=True)  # of a session: its token
+    label: Mapped[str] = mapped_column(String(128))
+    owner: Mapped[str] = mapped_column(String(128))
+    team: Mapped[str] = mapped_column(String(64))
+    scope: Mapped[str] = mapped_column(String(8))
+    created_at: Mapped[float] = mapped_column(Float)
+    expires_at: Mapped[float] = mapped_column(Float)
+    revoked_at: Mapped[float | None] = mapped_column(Float)
+    used_at: Mapped[float | None] = mapped_column(Float)
+
+
+class Deed(Base):
+    """Who changed what. Rows are written with the change itself, and never changed."""
+
+    __tablename__ = "audit"
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    at: Mapped[float] = mapped_column(Float)
+    owner: Mapped[str] = mapped_column(String(128))
+    team: Mapped[str] = mapped_column(String(128))
+    token: Mapped[int | None] = mapped_column(RowId)
+    action: Mapped[str] = mapped_column(String(32))
+    object: Mapped[str] = mapped_column(String(128))
+    request: Mapped[str] = mapped_column(String(64))
+    address: Mapped[str] = mapped_column(String(64))

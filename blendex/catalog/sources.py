@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -133,7 +133,7 @@ def add_object(session: Session, name: str, size: int) -> int:
     row = session.execute(
         dialect.insert(session, Object)
         .values(name=name, size=size, state="live", created_at=dialect.now(session))
-        .on_conflict_do_update(index_elements=["name"], set_={"state": "live"})
+        .on_conflict_do_update(index_elements=["name"], set_={"state": "live", "dying_at": None})
         .returning(Object.id)
     )
     return int(row.scalar_one())
@@ -209,6 +209,30 @@ def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
         "crc": entry.get("crc"),
         "seconds": entry["facts"].get("seconds"),
     }
+
+
+def also_at(session: Session, recipe: str, places: Mapping[str, str]) -> None:
+    """What is known of some addresses is known of others as well: the same files are seen there.
+
+    Args:
+        session: of the catalog.
+        recipe: under which.
+        places: known address → the other one.
+    """
+    rows = []
+    addresses = list(places)
+    for start in range(0, len(addresses), BATCH):
+        found = select(Source.address, Source.token, Source.racy, Source.content).where(
+            Source.recipe == recipe, dialect.one_of(session, Source.address, addresses[start : start + BATCH])
+        )
+        rows += [
+            {
+                "address": places[row.address], "recipe": recipe, "token": row.token, "racy": row.racy,
+                "content": row.content, "error": None,
+            }
+            for row in session.execute(found)
+        ]  # fmt: skip
+    _upsert(session, rows)
 
 
 def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> None:
@@ -308,6 +332,12 @@ def written_in(session: Session, mirror: int, recipe: str, rows: Sequence[tuple[
     dialect.update_from(
         session, Source, key="address", value="path", rows=rows, fixed={"mirror": mirror}, where={"recipe": recipe}
     )
+
+
+def live_objects(session: Session) -> list[str]:
+    """Names of the objects that are believed to be there."""
+    kept = select(Object.name).where(Object.state.in_(("live", "dying"))).order_by(Object.id)
+    return list(session.execute(kept).scalars())
 
 
 def lose_object(session: Session, name: str) -> None:

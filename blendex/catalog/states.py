@@ -18,8 +18,9 @@ from typing import Any
 from sqlalchemy import CursorResult, Update, func, select, update
 from sqlalchemy.orm import Session
 
-from blendex.catalog import dialect, events, lanes
+from blendex.catalog import dialect, events, lanes, notices
 from blendex.catalog.models import RUNNING, Build, Unit
+from blendex.catalog.units import doable
 
 ORDER = (*RUNNING, "ready")
 # Lanes that a claim looks into while others are faster.
@@ -77,6 +78,8 @@ def move_build(session: Session, build: str, state: str, fence: int, **values: A
         .values(**(changes | values)),
     ):
         return False
+    if state in ("ready", "failed"):
+        notices.note(session, build, "excluded" if values.get("excluded") else state)
     if state != "queued":  # whoever asked for that again says more
         events.note(session, build, state, **_told(values))
     return True
@@ -113,8 +116,9 @@ def claim_unit(
     memory: int,
     classes: Sequence[str] = CLASSES,
     only: int | None = None,
+    able: Sequence[str] | None = None,
 ) -> Unit | None:
-    """Lease the best waiting unit that fits into ``memory``, or that one ``only``.
+    """Lease the best waiting unit that fits into ``memory`` and that one who is ``able`` can do, or that one ``only``.
 
     Urgent priorities first, and in them publishing before planning before reading; then the team, the owner and the
     build whose turn it is; of its units the largest, so that there is no lonely last one. One statement on both
@@ -122,7 +126,7 @@ def claim_unit(
     index: nothing walks or sorts what waits, whether ten units do or 400,000.
     """
     now = dialect.now(session)
-    due = Unit.work.in_(classes) & (Unit.not_before.is_(None) | (Unit.not_before <= now))
+    due = Unit.work.in_(classes) & (Unit.not_before.is_(None) | (Unit.not_before <= now)) & doable(session, able)
     fits = (Unit.state == "waiting") & (Unit.memory <= memory) & due
     for race in range(MOST_RACES):
         wanted = select(Unit.id).where(fits)
@@ -189,12 +193,16 @@ def holds_lease(session: Session, unit: int, fence: int) -> bool:
     return session.execute(found).scalar_one_or_none() is not None
 
 
-def hand_back(session: Session, unit: int, fence: int, count: bool, pause: float | None = None) -> bool:
+def hand_back(
+    session: Session, unit: int, fence: int, count: bool, pause: float | None = None,
+    error: dict[str, Any] | None = None,
+) -> bool:  # fmt: skip
     """leased → waiting; ``count`` says whether the attempt counts against the unit.
 
-    ``pause``: seconds for which nobody shall claim it: what it needs is away, and is not its fault.
+    ``pause``: seconds for which nobody shall claim it: what it needs is away, as ``error`` says, and is not its fault.
     """
-    later = {} if pause is None else {"not_before": dialect.now(session) + pause, "delays": Unit.delays + 1}
+    away = {"delays": Unit.delays + 1, "error": error}
+    later = {} if pause is None else away | {"not_before": dialect.now(session) + pause}
     return _changed(
         session,
         update(Unit)
@@ -214,6 +222,12 @@ def any_expired(session: Session) -> bool:
     """Whether some lease ran out."""
     found = select(Unit.id).where(Unit.state == "leased", Unit.lease_until < dialect.now(session)).limit(1)
     return session.execute(found).scalar_one_or_none() is not None
+
+
+def expired_workers(session: Session) -> dict[int, str]:
+    """The workers of the units whose leases ran out, by unit: to be asked before these are taken back."""
+    late = (Unit.state == "leased", Unit.lease_until < dialect.now(session))
+    return {row.id: row.worker or "" for row in session.execute(select(Unit.id, Unit.worker).where(*late))}
 
 
 def expire_leases(session: Session) -> list[int]:

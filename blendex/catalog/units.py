@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, func, select, true, tuple_, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect, lanes, trace
-from blendex.catalog.models import Pending, Subscription, Unit
+from blendex.catalog.models import Build, Pending, Subscription, Unit
+from blendex.observability import traces
 
 PRIORITY = {"publish": 2, "plan": 1, "pack": 1, "index": 0}
 BATCH = 500
@@ -39,10 +40,12 @@ def create(
     cost: int = 0,
     priority: int = 0,
     attempts: int = 0,
+    needs: str | None = None,
 ) -> int:
     """A new waiting unit; its id.
 
-    ``priority`` is the build's. The build takes turns with others from now on.
+    ``priority`` is the build's. The build takes turns with others from now on. ``needs``: the recipes that whoever
+    does it must have.
     """
     unit = Unit(
         work=work,
@@ -54,12 +57,41 @@ def create(
         priority=priority * 10 + PRIORITY[work],
         payload=pack(data),
         attempts=attempts,
+        needs=needs,
+        traceparent=_traced(session, build) if traces.on() else None,
         fence=0,
     )
     session.add(unit)
     lanes.open_lane(session, build, unit.priority)
     session.flush()  # the id is needed for subscriptions in the same transaction
     return unit.id
+
+
+def _traced(session: Session, build: str) -> str | None:
+    """What a new unit goes on from: what is under way here, else what posted the build."""
+    return traces.current() or session.execute(select(Build.traceparent).where(Build.id == build)).scalar_one_or_none()
+
+
+def doable(session: Session, able: Sequence[str] | None) -> ColumnElement[bool]:
+    """What may be done by one who is ``able`` to do so much; None: everything."""
+    if able is None:
+        return true()
+    return Unit.needs.is_(None) | dialect.one_of(session, Unit.needs, able)
+
+
+def needed(session: Session) -> dict[str, int]:
+    """What waiting units need, and how many of them do."""
+    rows = session.execute(
+        select(Unit.needs, func.count()).where(Unit.state == "waiting", Unit.needs.is_not(None)).group_by(Unit.needs)
+    )
+    return {row[0]: int(row[1]) for row in rows if row[0] is not None}
+
+
+def waiting_for(session: Session, needs: str) -> list[str]:
+    """The builds that wait for units which need this and have not begun."""
+    waiting = select(Unit.id).where(Unit.state == "waiting", Unit.needs == needs)
+    found = select(Subscription.build).where(Subscription.unit.in_(waiting)).distinct().order_by(Subscription.build)
+    return list(session.execute(found).scalars())
 
 
 def subscribe(session: Session, unit: int, build: str, sources: int) -> None:
@@ -229,6 +261,17 @@ def lock_of(session: Session, build: str) -> list[int]:
     """
     mine = select(Subscription.unit).where(Subscription.build == build)
     return list(session.execute(select(Unit.id).where(Unit.id.in_(mine)).order_by(Unit.id).with_for_update()).scalars())
+
+
+def awaited(session: Session, build: str) -> tuple[dict[str, Any], int] | None:
+    """What a build waits for that is away: the error that told so, and how often it was waited for."""
+    found = session.execute(
+        select(Unit.error, Unit.delays)
+        .where(Unit.build == build, Unit.state == "waiting", Unit.delays > 0, Unit.error.is_not(None))
+        .order_by(Unit.delays.desc())
+        .limit(1)
+    ).first()
+    return (found[0], found[1]) if found is not None else None
 
 
 def unfinished(session: Session, build: str) -> int:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from blendex.catalog.models import Content, Mirror, Name, Object, Pack
+from blendex.catalog import holds, waste
+from blendex.catalog.models import Mirror, Object
 
 # Folder, receipt, list of sources, READY, the archived receipt, and a build's folder with its five files.
 FILES_OF_A_MIRROR = 12
@@ -26,7 +27,8 @@ class Usage:
 
 def _objects(session: Session, *where: object) -> Usage:
     statement = select(func.count(), func.coalesce(func.sum(Object.size), 0)).select_from(Object)
-    count, size = session.execute(statement.where(Object.state == "live", *where)).one()  # type: ignore[arg-type]
+    kept = Object.state.in_(("live", "dying"))
+    count, size = session.execute(statement.where(kept, *where)).one()  # type: ignore[arg-type]
     return Usage(int(count), int(size))
 
 
@@ -35,7 +37,7 @@ def _mirrors(session: Session, *where: object) -> Usage:
         func.count(), func.coalesce(func.sum(Mirror.own_files), 0), func.coalesce(func.sum(Mirror.own_bytes), 0)
     )
     count, files, size = session.execute(
-        statement.where(Mirror.state == "published", *where)  # type: ignore[arg-type]
+        statement.where(Mirror.state != "collected", *where)  # type: ignore[arg-type]
     ).one()
     return Usage(int(files) + FILES_OF_A_MIRROR * int(count), int(size))
 
@@ -48,14 +50,14 @@ def used(session: Session) -> Usage:
 
 def unreferenced_objects(session: Session) -> Usage:
     """Objects that no content and no pack lies in: what they held was read again, and lies elsewhere."""
-    holds = select(Content.id).where(Content.object == Object.id).exists()
-    packs = select(Pack.digest).where(Pack.object == Object.id).exists()
-    return _objects(session, ~holds, ~packs)
+    return _objects(session, waste.unreferenced())
 
 
-def unnamed_mirrors(session: Session) -> Usage:
-    """Mirrors of builds that no name points at: the first that a collector would ask about."""
-    from blendex.catalog.models import Build
+def condemned_mirrors(session: Session) -> Usage:
+    """Mirrors that a collector has marked."""
+    return _mirrors(session, Mirror.state.in_(("condemned", "collecting")))
 
-    named = select(Build.id).join(Name, Name.build == Build.id).where(Build.mirror == Mirror.key).exists()
-    return _mirrors(session, ~named)
+
+def unheld_mirrors(session: Session) -> Usage:
+    """Mirrors that are not marked, and that nothing keeps but that somebody may have asked for them today."""
+    return _mirrors(session, Mirror.state == "published", holds.nobody(session))

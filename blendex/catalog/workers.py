@@ -61,6 +61,17 @@ def forget(session: Session) -> None:
     session.execute(delete(Worker).where(Worker.seen_until < dialect.now(session) - FORGET_SECONDS))
 
 
+def recipes(session: Session) -> set[str] | None:
+    """What the workers that are there have, taken together; None when one of them does whatever waits."""
+    rows = session.execute(select(Worker.recipes).where(Worker.seen_until >= dialect.now(session))).scalars()
+    found: set[str] = set()
+    for told in rows:
+        if told is None:
+            return None
+        found.update(told)
+    return found
+
+
 def in_hand(session: Session, ids: Sequence[str]) -> dict[int, str]:
     """The source in hand of the units that these workers run, by unit, as each of them told last."""
     rows = session.execute(select(Worker.in_hand).where(dialect.one_of(session, Worker.id, ids))).scalars()

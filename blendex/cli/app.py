@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from blendex.cli import accounts, keep
 from blendex.cli.db import app as db_app
 from blendex.errors import BlendexError, Code
 
@@ -29,6 +31,9 @@ app.add_typer(db_app, name="db")
 app.add_typer(builds_app, name="builds")
 app.add_typer(mirrors_app, name="mirrors")
 app.add_typer(names_app, name="names")
+app.add_typer(accounts.token_app, name="token")
+app.add_typer(accounts.team_app, name="team")
+app.command()(accounts.audit)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Server = Annotated[str | None, typer.Option(envvar="BLENDEX_SERVER", help="Ask a service instead of this machine.")]
@@ -48,17 +53,26 @@ Packs = Annotated[
     str, typer.Option(help="auto, all, none, or names of datasets with commas between: which become one file each.")
 ]
 Sidecars = Annotated[str, typer.Option(help="unpacked, or all: loose sidecars of packed datasets as well.")]
+Tars = Annotated[str, typer.Option(help="offsets, or paths: tars in AIStore are packed unread, for GetBatch.")]
 OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
 
 
-def _client(root: Path | None, server: str | None) -> Client:
-    if server:
-        from blendex.cli.remote import RemoteClient
+@app.callback()
+def main(
+    token: Annotated[
+        str | None,
+        typer.Option(help="For --server. Better: BLENDEX_TOKEN, or BLENDEX_TOKEN_FILE, which ps does not show."),
+    ] = None,
+) -> None:
+    """Build, keep and find the indexes that make speech training data randomly accessible."""
+    if token is not None:
+        os.environ["BLENDEX_TOKEN"] = token
 
-        return RemoteClient(server)
-    from blendex.cli.local import LocalClient
 
-    return LocalClient(root)
+def _client(root: Path | None, server: str | None, store_patience: float | None = None) -> Client:
+    from blendex.cli.client import open_client
+
+    return open_client(root, server, store_patience)
 
 
 def _submission(
@@ -74,13 +88,15 @@ def _submission(
     packs: str,
     sidecars: str,
     name: str | None = None,
+    notify: list[str] | None = None,
     label: list[str] | None = None,
+    tars: str = "offsets",
 ) -> Any:
     from blendex.cli.submission import read_submission
 
     return read_submission(
         blend, base_dir, data_blend_dir, var or [], env or [], view or [], allow or [], compat, on_bad, name,
-        packs, sidecars, label,
+        packs, sidecars, tuple(notify or ()), label, tars,
     )  # fmt: skip
 
 
@@ -103,9 +119,16 @@ def build(
     on_bad: OnBad = "fail",
     packs: Packs = "auto",
     sidecars: Sidecars = "unpacked",
+    tars: Tars = "offsets",
     name: Annotated[str | None, typer.Option(help="A name that shall point at this build.")] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="A receiver of the settings that is told of the end. Repeatable.")
+    ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE: to find the build by; changes nothing. May be repeated.")
+    ] = None,
+    store_patience: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="How long to wait for a store that is away (here).")
     ] = None,
     json: Json = False,
     server: Server = None,
@@ -115,10 +138,11 @@ def build(
     from blendex.cli import output
 
     submission = _submission(
-        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name, label
+        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, name, notify, label,
+        tars,
     )
     with output.progress(enabled=not json) as watch:
-        result = _client(root, server).build(submission, watch)
+        result = _client(root, server, store_patience).build(submission, watch)
     output.build_result(result, json)
 
 
@@ -135,6 +159,7 @@ def plan(
     on_bad: OnBad = "fail",
     packs: Packs = "auto",
     sidecars: Sidecars = "unpacked",
+    tars: Tars = "offsets",
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -142,7 +167,9 @@ def plan(
     """Say what a build would read and make, without building."""
     from blendex.cli import output
 
-    submission = _submission(blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars)
+    submission = _submission(
+        blend, base_dir, data_blend_dir, var, env, view, allow, compat, on_bad, packs, sidecars, tars=tars
+    )
     output.plan_result(_client(root, server).plan(submission), json)
 
 
@@ -217,6 +244,17 @@ def lint(
         output.error(error)
         raise SystemExit(command.UNUSABLE) from None
     raise SystemExit(status)
+
+
+@app.command()
+def usage(json: Json = False, server: Server = None, root: RootDir = None) -> None:
+    """Show what your team uses, and what it may."""
+    result = _client(root, server).usage()
+    lines = [f"{'of team ' + result['team']:24} {'used':>16} {'quota':>16}"]
+    for name in dict.fromkeys([*result["usage"], *result["quota"]]):
+        used, quota = result["usage"].get(name, "–"), result["quota"].get(name)
+        lines.append(f"{name:24} {used:>16} {'any number' if quota is None else quota:>16}")
+    _print(result, json, "\n".join(lines))
 
 
 @app.command()
@@ -419,6 +457,7 @@ def pack_build(
     build: str,
     packs: Packs = "all",
     sidecars: Sidecars = "unpacked",
+    tars: Tars = "offsets",
     json: Json = False,
     server: Server = None,
     root: RootDir = None,
@@ -427,7 +466,25 @@ def pack_build(
     from blendex.cli import output
 
     with output.progress(enabled=not json) as watch:
-        result = _client(root, server).pack(build, packs, sidecars, watch)
+        result = _client(root, server).pack(build, {"packs": packs, "sidecars": sidecars, "tars": tars}, watch)
+    output.build_result(result, json)
+
+
+@builds_app.command("rebind")
+def rebind_build(
+    build: str,
+    map: Annotated[list[str], typer.Option(help="OLD=NEW: a prefix as it was, and as it is. May be repeated.")],  # noqa: A002
+    json: Json = False,
+    server: Server = None,
+    root: RootDir = None,
+) -> None:
+    """Let a ready build follow paths that moved: a build of its own, proven against the old mirror."""
+    from blendex.cli import output
+    from blendex.cli.submission import pairs
+
+    moves = tuple(pairs(map, "--map").items())
+    with output.progress(enabled=not json) as watch:
+        result = _client(root, server).rebind(build, moves, watch)
     output.build_result(result, json)
 
 
@@ -492,6 +549,9 @@ def set_name(name: str, build: str, json: Json = False, server: Server = None, r
     from blendex.cli import output
 
     output.pairs(_client(root, server).set_name(name, build), json)
+
+
+keep.install(app)
 
 
 def run() -> None:

@@ -129,15 +129,31 @@ def stores(patient: Patient) -> Iterator[Diagnosis]:
     if not profiles:
         yield Diagnosis("profiles", "skipped", "there are no endpoint profiles: sources are files (docs/stores.md).")
     for profile in profiles:
-        mine = [item for item in wanted if item[0] in profile.schemes and profile.serves(item[0], item[1])]
+        mine = [item for item in wanted if profile.serves(*item)]
         for check in probe.examine(profile, mine):
             yield Diagnosis(check.name, _VERDICTS[check.ok], f"{profile.name}: {check.detail}", check.next_step)
-    for scheme, bucket, _ in wanted:
-        if not any(profile.serves(scheme, bucket) for profile in profiles):
+    for scheme, bucket, key in wanted:
+        if not any(profile.serves(scheme, bucket, key) for profile in profiles):
             yield Diagnosis(
                 "auth", "wrong", f"no endpoint profile serves {scheme}://{bucket}.",
-                "Add its bucket to a profile; see docs/stores.md.",
+                "Add its bucket or prefix to a profile; see docs/stores.md.",
             )  # fmt: skip
+
+
+def access(patient: Patient) -> Iterator[Diagnosis]:
+    """Whether anybody is asked who they are."""
+    settings = patient.settings
+    if settings.auth == "none":
+        yield Diagnosis(
+            "auth", "skipped", "BLENDEX_AUTH is none: whoever reaches the API may do everything.",
+            "Listen on loopback only, or set BLENDEX_AUTH=tokens; see docs/security.md.",
+        )  # fmt: skip
+        return
+    if settings.public_url is None:
+        yield Diagnosis(
+            "public_url", "warning", "links and snippets name where the process listens.", "Set BLENDEX_PUBLIC_URL."
+        )
+    yield Diagnosis("auth", "ok", "whoever asks must say who they are.")
 
 
 KINDS: dict[str, Callable[[Patient], Iterable[Diagnosis]]] = {
@@ -146,6 +162,7 @@ KINDS: dict[str, Callable[[Patient], Iterable[Diagnosis]]] = {
     "queue": queue,
     "clock": clock,
     "stores": stores,
+    "access": access,
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from blendex.builds import access, control, describe, findings, log, naming, verifying
+from blendex.builds import access, control, describe, findings, keeping, log, naming, quotas, verifying
 from blendex.builds.labels import parse as parse_labels
+from blendex.builds.notify import Notifier
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site, open_site
@@ -15,6 +17,7 @@ from blendex.builds.submission import Submission
 from blendex.catalog import builds, mirrors
 from blendex.cli.client import Watch
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import pin
 from blendex.runtime.slots import Slots
 from blendex.settings import Settings
 from blendex.units.receipt import read_receipt
@@ -22,6 +25,7 @@ from blendex.units.verify import run as verify
 
 # A user's own command line reads whatever the user may read.
 EVERYWHERE = ("/",)
+PLAN_PATIENCE = 60.0
 
 
 def settings_for(root: Path | None) -> Settings:
@@ -32,14 +36,25 @@ def settings_for(root: Path | None) -> Settings:
 class LocalClient:
     """Opens the site once, at the first command."""
 
-    def __init__(self, root: Path | None) -> None:
-        self.site: Site = open_site(settings_for(root), EVERYWHERE, own=True)
+    def __init__(self, root: Path | None, store_patience: float | None = None) -> None:
+        settings = settings_for(root)
+        if store_patience is not None:
+            settings = settings.model_copy(update={"store_patience": store_patience, "plan_patience": store_patience})
+        elif settings.plan_patience is None:
+            # Somebody sits before it, and nothing was done yet.
+            settings = settings.model_copy(update={"plan_patience": min(PLAN_PATIENCE, settings.store_patience)})
+        self.site: Site = open_site(settings, EVERYWHERE, own=True)
         if self.site.notice:
             sys.stderr.write(self.site.notice + "\n")
 
     def build(self, submission: Submission, watch: Watch) -> dict[str, Any]:
         """Build here."""
-        return run_build(self.site, submission, watch=watch)
+        result = run_build(self.site, submission, watch=watch)
+        if submission.notify:
+            notifier = Notifier(self.site)
+            while notifier.tell_one():  # once: what is not taken is told again by the next process that runs
+                pass
+        return result
 
     def plan(self, submission: Submission) -> dict[str, Any]:
         """Preview here."""
@@ -61,7 +76,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = builds.get(session, build)
             if row is None:
-                raise control.not_found("build", build)
+                raise naming.not_found("build", build)
             return describe.build_detail(self.site, session, row)
 
     def findings(self, build: str) -> dict[str, Any]:
@@ -69,7 +84,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = builds.get(session, build)
             if row is None:
-                raise control.not_found("build", build)
+                raise naming.not_found("build", build)
             return findings.report(self.site, session, row)
 
     def log(self, build: str) -> dict[str, Any]:
@@ -77,7 +92,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = builds.get(session, build)
             if row is None:
-                raise control.not_found("build", build)
+                raise naming.not_found("build", build)
             return {"id": build, "log": log.tail(session, row)}
 
     def cancel(self, build: str) -> dict[str, Any]:
@@ -95,9 +110,14 @@ class LocalClient:
         control.accept(self.site, build, who=who, why=why)
         return work_until_ended(self.site, build, watch=watch)
 
-    def pack(self, build: str, packs: str, sidecars: str, watch: Watch) -> dict[str, Any]:
+    def rebind(self, build: str, moves: Sequence[tuple[str, str]], watch: Watch) -> dict[str, Any]:
+        """Let a build follow its paths, here, as a build of its own."""
+        made = control.rebind(self.site, build, moves)
+        return work_until_ended(self.site, made, watch=watch)
+
+    def pack(self, build: str, asked: dict[str, str], watch: Watch) -> dict[str, Any]:
         """Pack what a build has, here, as a build of its own."""
-        made = control.pack(self.site, build, packs=packs, sidecars=sidecars)
+        made = control.pack(self.site, build, **asked)
         return work_until_ended(self.site, made, watch=watch)
 
     def mirrors(self, limit: int) -> list[dict[str, Any]]:
@@ -110,7 +130,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = mirrors.get(session, key)
         if row is None:
-            raise control.not_found("mirror", key)
+            raise naming.not_found("mirror", key)
         more = {"access": access.of_mirror(self.site, key), "receipt": read_receipt(self.site.root.mirror(key), key)}
         return describe.mirror_summary(self.site, row, verifying.of(self.site, key)) | more
 
@@ -122,6 +142,25 @@ class LocalClient:
             )
         return verifying.run(self.site, key, lambda arguments: verify(arguments, report), with_sources=sources)
 
+    def usage(self) -> dict[str, Any]:
+        """What the owner of the settings uses, and may."""
+        with self.site.work.read() as session:
+            return quotas.report(self.site, session, self.site.settings.owner)
+
+    def holds(self, key: str) -> dict[str, Any]:
+        """Who holds a mirror."""
+        return keeping.show(self.site, key)
+
+    def hold(self, key: str, fields: dict[str, str]) -> dict[str, Any]:
+        """Pin a mirror."""
+        wish = pin(fields["holder"], fields["reason"], fields.get("until"))
+        return keeping.take(self.site, key, wish).as_dict()
+
+    def release(self, key: str, kind: str, holder: str) -> dict[str, Any]:
+        """Release a hold."""
+        keeping.release(self.site, key, kind, holder)
+        return keeping.show(self.site, key)
+
     def names(self) -> list[dict[str, Any]]:
         """All names."""
         with self.site.work.read() as session:
@@ -132,7 +171,7 @@ class LocalClient:
         with self.site.work.read() as session:
             row = mirrors.name(session, name)
             if row is None:
-                raise control.not_found("name", name)
+                raise naming.not_found("name", name)
             return describe.name_summary(self.site, session, row)
 
     def set_name(self, name: str, build: str) -> dict[str, Any]:

@@ -35,9 +35,25 @@ def error(error: BlendexError) -> int:
 
 @contextmanager
 def progress(*, enabled: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar for a build on standard error; takes descriptions of the build."""
+    """A bar for a build on standard error, and a line for each wait; takes descriptions of the build."""
+    told: set[str] = set()
+
+    def waits(build: dict[str, Any]) -> str | None:
+        """What is waited for, when it was not told yet."""
+        awaits = build.get("awaits")
+        line = waiting_line(awaits) if awaits else None
+        if line is None or line in told:
+            return None
+        told.add(line)
+        return line
+
     if not enabled or not sys.stderr.isatty():
-        yield lambda _: None
+
+        def plain(build: dict[str, Any]) -> None:
+            if line := waits(build):
+                sys.stderr.write(line + "\n")
+
+        yield plain
         return
     columns = (
         TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TextColumn("sources"),
@@ -47,6 +63,8 @@ def progress(*, enabled: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
         task = bar.add_task("queued", total=None, eta="")
 
         def watch(build: dict[str, Any]) -> None:
+            if line := waits(build):
+                bar.console.print(line, highlight=False, markup=False)
             eta = build["eta_seconds"]
             bar.update(
                 task,
@@ -68,6 +86,16 @@ def counter(what: str, *, enabled: bool) -> Iterator[Callable[[dict[str, Any]], 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda data: bar.update(task, completed=data["done"], total=data["total"])
+
+
+def waiting_line(awaits: dict[str, Any]) -> str:
+    """What a build waits for, why, how long it will, and how to end it."""
+    where = f" ({awaits['endpoint']})" if awaits["endpoint"] else ""
+    left = max(0.0, awaits["patience_seconds"] - awaits["waited_seconds"])
+    return (
+        f"Waiting{where}: {awaits['message']} Trying for about {left:.0f} s more "
+        "(--store-patience SECONDS); Ctrl-C stops, and what was read is kept."
+    )
 
 
 def problem_line(problem: dict[str, Any]) -> str:
@@ -113,7 +141,8 @@ def build_result(build: dict[str, Any], as_json: bool) -> None:
             for reason in item.get("reasons", ()):
                 sys.stderr.write(f"no pack of {item['dataset']}: {problem_line(reason)}\n")
             if "file" in item:
-                sys.stderr.write(f"pack of {item['dataset']}: {item['file']}, {item['sources']} sources\n")
+                needs = "".join(f", needs {key}={value}" for key, value in item.get("environment", {}).items())
+                sys.stderr.write(f"pack of {item['dataset']}: {item['file']}, {item['sources']} sources{needs}\n")
         _write(build["path"])
 
 
@@ -203,6 +232,11 @@ def inspection(found: dict[str, Any], as_json: bool) -> None:
             _write("Nothing is wrong with it.")
     if found["faults"]:
         raise SystemExit(1)
+
+
+def moment(seconds: float) -> str:
+    """A time, for people."""
+    return f"{_time(seconds)} UTC"
 
 
 def _time(seconds: float) -> str:
@@ -338,3 +372,60 @@ def pairs(value: dict[str, Any], as_json: bool) -> None:
         return
     for key, item in value.items():
         _write(f"{key:<14} {item}")
+
+
+def tokens(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list of tokens."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("id", "owner", "team", "scope", "label", "until (UTC)", "used (UTC)", "revoked (UTC)"),
+        [
+            (
+                row["id"], row["owner"], row["team"], row["scope"], row["label"], _time(row["expires_at"]),
+                _moment(row["used_at"]), _moment(row["revoked_at"]),
+            )
+            for row in rows
+        ],
+    )  # fmt: skip
+
+
+def _moment(seconds: float | None) -> str:
+    return "" if seconds is None else _time(seconds)
+
+
+def teams(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """A list of teams."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("team", "folders", "buckets", "views"),
+        [
+            (
+                row["name"],
+                " ".join(row["roots"]),
+                " ".join(f"{name}={pattern}" for name, patterns in row["stores"].items() for pattern in patterns),
+                " ".join(f"{seen}={real}" for seen, real in row["views"]),
+            )
+            for row in rows
+        ],
+    )
+
+
+def deeds(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """What was changed."""
+    if as_json:
+        show(rows, True, "")
+        return
+    _table(
+        ("id", "at (UTC)", "who", "team", "token", "did", "to", "from"),
+        [
+            (
+                row["id"], _time(row["at"]), row["owner"], row["team"], row["token"], row["action"], row["object"],
+                row["address"],
+            )
+            for row in rows
+        ],
+    )  # fmt: skip

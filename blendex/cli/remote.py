@@ -6,7 +6,10 @@ import io
 import os
 import tarfile
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -24,10 +27,13 @@ ENDED = ("ready", "failed", "cancelled")
 
 
 class RemoteClient:
-    """Talks to the API at ``server``."""
+    """Talks to the API at ``server``, with the token that the environment holds."""
 
     def __init__(self, server: str) -> None:
-        self._http = httpx.Client(base_url=server.rstrip("/"), timeout=120.0, headers={"Accept": "application/json"})
+        headers = {"Accept": "application/json"}
+        if (token := token_of(os.environ)) is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        self._http = httpx.Client(base_url=server.rstrip("/"), timeout=120.0, headers=headers)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -67,8 +73,10 @@ class RemoteClient:
         query += [("allow", item) for item in submission.allow]
         query += [("on_bad", submission.on_bad)]
         query += [("packs", submission.packs), ("sidecars", submission.sidecars)]
+        query += [("tars", submission.tars)]
         if submission.compat:
             query += [("compat", submission.compat)]
+        query += [("notify", item) for item in submission.notify]
         if submission.name:
             query += [("name", submission.name)]
         query += [("label", f"{key}={value}") for key, value in submission.labels.items()]
@@ -148,9 +156,13 @@ class RemoteClient:
         """Accept a build and wait."""
         return self._watch(self._ask("POST", f"/v1/builds/{build}/accept", json={"who": who, "why": why}), watch)
 
-    def pack(self, build: str, packs: str, sidecars: str, watch: Watch) -> dict[str, Any]:
+    def rebind(self, build: str, moves: Sequence[tuple[str, str]], watch: Watch) -> dict[str, Any]:
+        """Let a build follow its paths and wait."""
+        asked = [("map", f"{old}={new}") for old, new in moves]
+        return self._watch(self._ask("POST", f"/v1/builds/{build}/rebind", params=asked), watch)
+
+    def pack(self, build: str, asked: dict[str, str], watch: Watch) -> dict[str, Any]:
         """Pack what a build has and wait."""
-        asked = {"packs": packs, "sidecars": sidecars}
         return self._watch(self._ask("POST", f"/v1/builds/{build}/packs", params=asked), watch)
 
     def mirrors(self, limit: int) -> list[dict[str, Any]]:
@@ -162,6 +174,26 @@ class RemoteClient:
         """One mirror with its receipt."""
         value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}")
         return value | {"receipt": self._ask("GET", f"/v1/mirrors/{key}/receipt")}
+
+    def usage(self) -> dict[str, Any]:
+        """What the caller's team uses, and may."""
+        value: dict[str, Any] = self._ask("GET", "/v1/usage")
+        return value
+
+    def holds(self, key: str) -> dict[str, Any]:
+        """Who holds a mirror."""
+        value: dict[str, Any] = self._ask("GET", f"/v1/mirrors/{key}/holds")
+        return value
+
+    def hold(self, key: str, fields: dict[str, str]) -> dict[str, Any]:
+        """Pin a mirror."""
+        value: dict[str, Any] = self._ask("POST", f"/v1/mirrors/{key}/holds", json={"kind": "pin"} | fields)
+        return value
+
+    def release(self, key: str, kind: str, holder: str) -> dict[str, Any]:
+        """Release a hold."""
+        value: dict[str, Any] = self._ask("DELETE", f"/v1/mirrors/{key}/holds/{kind}/{quote(holder, safe='')}")
+        return value
 
     def verify_mirror(self, key: str, sources: bool, report: Watch) -> dict[str, Any]:
         """Have a mirror verified, and wait; how far it is, is not told."""
@@ -187,6 +219,31 @@ class RemoteClient:
         """Move a name."""
         value: dict[str, Any] = self._ask("PUT", f"/v1/names/{name}", json={"build": build})
         return value
+
+
+def token_of(environment: Mapping[str, str]) -> str | None:
+    """The token for a service: BLENDEX_TOKEN, or what the file BLENDEX_TOKEN_FILE holds.
+
+    The file may be one for ``curl -H @file``, too.
+
+    Raises:
+        BlendexError: bad_request, when it cannot be read, or can be no token.
+    """
+    text = environment.get("BLENDEX_TOKEN")
+    if text is None and (file := environment.get("BLENDEX_TOKEN_FILE")):
+        try:
+            text = Path(file).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BlendexError(
+                Code.BAD_REQUEST, f"the file of the token cannot be read ({type(error).__name__}).", file=file,
+                next_step="Correct BLENDEX_TOKEN_FILE, or unset it.",
+            ) from None  # fmt: skip
+    if text is None:
+        return None
+    token = text.strip().removeprefix("Authorization: Bearer ").strip()
+    if not token.replace("_", "").isalnum():
+        raise BlendexError(Code.BAD_REQUEST, "this is no token.", next_step="A token is one word that begins with bx_.")
+    return token
 
 
 def _world(world: World) -> list[tuple[str, str]]:

@@ -55,7 +55,9 @@ def read_submission(
     name: str | None,
     packs: str = "auto",
     sidecars: str = "unpacked",
+    notify: tuple[str, ...] = (),
     label: list[str] | None = None,
+    tars: str = "offsets",
 ) -> Submission:
     """Read the blend and make the submission; the base is the current folder unless said otherwise."""
     if str(blend) == "-":
@@ -81,5 +83,7 @@ def read_submission(
         name=name,
         packs=packs,
         sidecars=sidecars,
+        notify=notify,
         labels=labels.parse(label or ()),
+        tars=tars,
     )

@@ -10,9 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from blendex.builds.site import open_site
+from blendex.cli import tracing
 from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
-from blendex.observability import logs
+from blendex.observability import logs, traces
 from blendex.settings import Settings
 
 
@@ -45,10 +46,12 @@ def work(
 
     settings = _settings(root, classes, slots, budget_mb)
     logs.configure(settings.log_format, settings.log_level)
+    tracing.begin(settings, "blendex worker")
     roots = tuple(os.path.realpath(path) for path in allow_root) or settings.allowed_roots or (os.getcwd(),)
     site = open_site(settings, roots, "blendex worker")
     broker = settings.broker_url
     run(site, None if broker is None else broker.get_secret_value())
+    traces.close()
     # Threads of libraries may sit in a call that nobody will answer; nothing is left that they could be needed for.
     sys.stdout.flush()
     sys.stderr.flush()

@@ -19,6 +19,7 @@ from blendex.formats.learned import MemberReader, RowReader
 from blendex.formats.nemo_tar import build_nemo_tar
 from blendex.formats.source import Readable
 from blendex.formats.summary import Origin, Sink, Summary
+from blendex.formats.tar_path import build_tar_path
 from blendex.formats.wds_tar import build_wds_tar
 
 __all__ = ["KINDS", "Kind", "Origin", "Sink", "Summary", "build", "content_of", "files_of", "recipe"]
@@ -33,12 +34,13 @@ class Kind:
     Attributes:
         name: as in blends, receipts and keys.
         version: of its builder; another one is another recipe, so raise it when any byte may differ.
-        strength: what the content hash covers: ``full`` bytes, or ``structure`` (headers and size).
+        strength: what the content hash covers: ``full`` bytes, ``structure`` (headers and size), or ``size``.
         suffix: of the sidecar's file name.
         build: builds from a source into a sink; True for upstream's exact bytes. None for a derived kind, which has
             inputs instead of a source.
         files: what lies in a mirror, the index first, made from what ``build`` wrote and from what the store says of
             the source. None: one file, as written.
+        loose: whether it can lie in a mirror by itself; else only packs hold it.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Kind:
     suffix: str
     build: Builder | None
     files: Callable[[bytes, Origin], tuple[bytes, ...]] | None = None
+    loose: bool = True
 
     @property
     def derived(self) -> bool:
@@ -68,6 +71,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             Kind("wds_tar", 1, "structure", ".idx", build_wds_tar),
             Kind("wds_tar_v2", 1, "structure", ".wds-v2.idx", wds_v2.build_wds_v2, wds_v2.files_of),
             Kind("sharegpt_route", 1, "full", ".sgroute", None),
+            Kind("tar_path", 1, "size", "", build_tar_path, loose=False),
         )
     }
 )

@@ -134,14 +134,21 @@ def add_layout(digest: Any, key: bytes, holds: int, shards: Sequence[str] | Sequ
     if holds == ARRAY:
         digest.update(struct.pack(f"<{len(shards)}Q", *shards))
         return
-    for start in range(0, len(shards), _AT_ONCE):
-        part = encoded_all(cast("Sequence[str]", shards[start : start + _AT_ONCE]))
-        lengths = list(map(len, part))
-        packed = {length: _U64.pack(length) for length in set(lengths)}  # few lengths, many paths
-        pieces = [b""] * (2 * len(part))
-        pieces[::2] = map(packed.__getitem__, lengths)
-        pieces[1::2] = part
-        digest.update(b"".join(pieces))
+    paths = cast("Sequence[str]", shards)
+    for start in range(0, len(paths), _AT_ONCE):
+        digest.update(_after_lengths(paths[start : start + _AT_ONCE]))
+
+
+def _after_lengths(paths: Sequence[str]) -> bytes:
+    """Some paths as a layout hash takes them, each after its length."""
+    if not "".join(paths).isascii():
+        return b"".join(_U64.pack(len(data)) + data for data in map(encoded, paths))
+    lengths = list(map(len, paths))
+    packed = {length: _U64.pack(length).decode("latin-1") for length in set(lengths)}  # few lengths, many paths
+    pieces = [""] * (2 * len(paths))
+    pieces[::2] = map(packed.__getitem__, lengths)
+    pieces[1::2] = paths
+    return "".join(pieces).encode("latin-1")
 
 
 class Strings:
@@ -159,18 +166,32 @@ class Strings:
             self.data += data
         return place, len(data)
 
-    def add_last(self, texts: Sequence[str]) -> tuple[Numbers, Numbers]:
-        """Where each of ``texts`` lies, and their lengths; nothing can be added afterwards."""
-        if len(set(texts)) < len(texts) or not self._places.keys().isdisjoint(texts) or "" in texts:
+    def add_last(self, texts: Sequence[str], *, unique: bool) -> tuple[Numbers, Numbers]:
+        """Where each of ``texts`` lies, and their lengths; nothing can be added afterwards.
+
+        Args:
+            texts: many of them, as a rule.
+            unique: whether each is known to be there once.
+        """
+        if not unique or not self._places.keys().isdisjoint(texts) or "" in texts:
             places, each = zip(*map(self.add, texts), strict=True)
             return np.array(places), np.array(each)
         start = len(self.data)
         lengths = np.empty(len(texts), np.int64)
         for first in range(0, len(texts), _AT_ONCE):  # all of them encoded at once are 10 MB of 100,000
-            data = encoded_all(texts[first : first + _AT_ONCE])
-            lengths[first : first + _AT_ONCE] = list(map(len, data))
-            self.data += b"".join(data)
+            part = texts[first : first + _AT_ONCE]
+            data, lengths[first : first + _AT_ONCE] = _joined(part)
+            self.data += data
         return start + np.cumsum(lengths) - lengths, lengths
+
+
+def _joined(paths: Sequence[str]) -> tuple[bytes, Numbers]:
+    """Many paths as they are stored, one after another, and the bytes of each; raises what ``encoded`` raises."""
+    text = "".join(paths)
+    if text.isascii():  # as nearly all are: encoded together, three times as fast as one by one
+        return text.encode(), np.fromiter(map(len, paths), np.int64, len(paths))
+    data = list(map(encoded, paths))
+    return b"".join(data), np.fromiter(map(len, data), np.int64, len(data))
 
 
 def encoded(path: str) -> bytes:
@@ -183,11 +204,3 @@ def encoded(path: str) -> bytes:
         return path.encode()
     except UnicodeEncodeError:
         raise refused("a path is not valid Unicode; no pack can name it.", next_step="Rename the file.") from None
-
-
-def encoded_all(paths: Sequence[str]) -> list[bytes]:
-    """Many paths as they are stored; raises what ``encoded`` raises."""
-    try:
-        return list(map(str.encode, paths))
-    except UnicodeEncodeError:
-        return list(map(encoded, paths))

@@ -102,15 +102,15 @@ class PackWriter:
                 )
             self._keys[key] = None
             kinds.append(strings.add(collection.kind))
-        self._rows, self.paths, holds = self._number(collections)
-        self.holds = np.array(holds, np.uint32)
+        self._rows, self.paths, holds, unique = self._number(collections)
+        self.holds = np.frombuffer(holds, np.uint8).astype(np.uint32)
         count = len(self.paths)
         self._table = np.zeros(count, SEGMENT)
         self._table["flags"] = self.holds
         # Of each segment as it is written; they enter the table together, since its rows lie far apart in memory.
         self._bytes, self._source = np.zeros(count, np.int64), np.zeros(count, np.uint64)
         self._crc = np.zeros(count, np.uint32)
-        places, lengths = strings.add_last(self.paths)
+        places, lengths = strings.add_last(self.paths, unique=unique)
         self._table["path_length"] = lengths
         self._table["path"] = places
         rows = sum(map(len, self._rows))
@@ -130,8 +130,9 @@ class PackWriter:
         self._sizes: list[int] = []
 
     @staticmethod
-    def _number(collections: Sequence[Collection]) -> tuple[list[Numbers], list[str], bytearray]:
-        """The segments of each collection's rows; the path of each segment, and what it holds."""
+    def _number(collections: Sequence[Collection]) -> tuple[list[Numbers], list[str], bytearray, bool]:
+        """The segments of each collection's rows; the path of each segment, and what it holds; whether no path is
+        known to be there twice."""
         numbers: dict[int, dict[str, int]] = {OFFSETS: {}, PATHS: {}}
         paths: list[str] = []
         holds = bytearray()
@@ -160,7 +161,7 @@ class PackWriter:
                         mine[row] = number
                     rows.append(mine)
             holds += bytes([collection.holds]) * (len(paths) - len(holds))
-        return rows, paths, holds
+        return rows, paths, holds, not (numbers[OFFSETS] and numbers[PATHS])
 
     def segments(self) -> Iterator[tuple[str, int]]:
         """Path and content of each segment that is still to be given, in order."""

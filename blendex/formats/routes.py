@@ -22,7 +22,9 @@ _U32 = np.dtype("<u4")
 _NO_NUMBER = {ABSENT: "has no shard_id", BOOLEAN: "has a shard_id that is true or false"}
 
 
-def route_collections(manifest: Any, tar: Any, manifests: int, tars: int) -> tuple[Collection, ...]:
+def route_collections(
+    manifest: Any, tar: Any, manifests: int, tars: int, *, ordinal: bool = True
+) -> tuple[Collection, ...]:
     """The arrays that go with one pair of manifests and tars: the shard route, where one manifest serves several
     tars, and the ordinal route.
 
@@ -31,19 +33,21 @@ def route_collections(manifest: Any, tar: Any, manifests: int, tars: int) -> tup
         tar: that of the tars.
         manifests: how many manifests; each gets a shard of the arrays.
         tars: how many tars.
+        ordinal: False where tars are packed by their paths alone: there are no records to route to.
     """
     shards = ("",) * manifests
-    ordinal = Collection(
+    to_record = Collection(
         "native_tar_route",
         "nemo_manifest_row_to_tar_ordinal_v1",
         {"manifest": manifest, "tar": tar, "normalization": "nemo-audio-member-v1"},
         shards,
         ARRAY,
     )
+    last = (to_record,) if ordinal else ()
     if manifests != 1 or tars <= 1:
-        return (ordinal,)
+        return last
     spec = {"manifest": manifest, "tar": tar, "routing": "manifest-shard-id-v1"}
-    return (Collection("native_tar_shard_route", "nemo_manifest_row_to_tar_shard_v1", spec, shards, ARRAY), ordinal)
+    return (Collection("native_tar_shard_route", "nemo_manifest_row_to_tar_shard_v1", spec, shards, ARRAY), *last)
 
 
 class Tar:

@@ -161,3 +161,27 @@ def sparse_map_number(field: bytes) -> int:
     if not _DIGITS.match(field):
         raise BadHeaderError("a sparse map holds something else than numbers")
     return int(field)
+
+
+def to_next(block: bytes) -> int | None:
+    """From what may be a header to the next one, in bytes; None where ``block`` does not begin with a header."""
+    header = block[:BLOCK]
+    try:
+        check(header)
+        size = size_of(header[124:136])
+    except (BadHeaderError, IndexError):
+        return None
+    return BLOCK + (0 if header[156] in NO_DATA else blocks(size))
+
+
+def first_header(data: bytes) -> int | None:
+    """Where the first block of ``data`` lies that looks like a header and has a header's checksum; None: nowhere."""
+    if len(data) < BLOCK:
+        return None
+    table = np.frombuffer(data, np.uint8, len(data) // BLOCK * BLOCK).reshape(-1, BLOCK)
+    looks = (table[:, 257:262] == np.frombuffer(b"ustar", np.uint8)).all(axis=1)
+    for number in np.flatnonzero(looks):
+        at = int(number) * BLOCK
+        if to_next(data[at : at + BLOCK]) is not None:
+            return at
+    return None

@@ -43,10 +43,10 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Lint one config.
 
     Args:
-        arguments: text, file, nested (address → text), world; roots and stores (where sources may be read), mirrors (a
-            folder of ours, where indexes may be looked at); nodes and paths (limits); upstream; launcher ([name, text]
-            or None), facts and baseline (text or None); output (json, sarif or zip); known ([[kind, path, seen], …]),
-            or None to be told which sources there are. Texts are base64.
+        arguments: text, file, nested (address → text), world; roots and stores (where sources may be read), mirrors
+            (folders of ours, where indexes may be looked at); nodes and paths (limits); upstream; launcher ([name,
+            text] or None), facts and baseline (text or None); output (json, sarif or zip); known ([[kind, path, seen],
+            …]), or None to be told which sources there are. Texts are base64.
         report: unused; no source is read whole.
 
     Returns:
@@ -67,7 +67,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
 def _run(arguments: dict[str, Any]) -> dict[str, Any]:
     limits = Limits(nodes=arguments["nodes"], paths=arguments["paths"], pattern=arguments["paths"])
-    seen = LocalStorage((*arguments["roots"], arguments["mirrors"]))
+    seen = LocalStorage((*arguments["roots"], *arguments["mirrors"]))
     nested = {address: base64.b64decode(text) for address, text in arguments["nested"].items()}
     ground = Disk(seen, FolderReader(open_stores(arguments), nested, limits.bytes))
     text, file, world = base64.b64decode(arguments["text"]), arguments["file"], World.from_dict(arguments["world"])

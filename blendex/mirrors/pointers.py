@@ -28,7 +28,10 @@ def write_pointer(work: UnitOfWork, root: Root, name: str) -> None:
         replace(target, path)
         replace(
             target + ".json",
-            dumps({"name": name, "build": row.build, "version": row.version, "history": history}),
+            dumps(
+                {"name": name, "build": row.build, "version": row.version, "history": history}
+                | ({"team": row.team} if row.team else {})
+            ),
         )
         with work.read() as session:
             again = mirrors.name(session, name)

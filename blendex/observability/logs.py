@@ -7,6 +7,7 @@ of a thread or a request: ``request``, ``worker``, ``build``, ``unit``, ``attemp
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import Any, Literal
 
@@ -14,7 +15,9 @@ import structlog
 
 Format = Literal["auto", "json", "text"]
 # Keys whose values are secrets, whoever logged them.
-SECRET = ("authorization", "password", "secret", "token")
+SECRET = ("authorization", "password", "secret", "token", "cookie")
+# Tokens and sessions of ours, by how they begin, wherever they stand.
+OURS = re.compile(r"bxs?_[0-9A-Za-z]{20,}")
 
 # Before ``configure``, as in ``blendex build``: warnings only, in words, through the standard library's last resort.
 structlog.configure(
@@ -37,9 +40,11 @@ def get_logger(name: str) -> Any:
 
 
 def _redact(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    for key in event:
+    for key, value in event.items():
         if any(word in key.lower() for word in SECRET):
             event[key] = "…"
+        elif isinstance(value, str) and ("bx_" in value or "bxs_" in value):
+            event[key] = OURS.sub("bx_…", value)
     return event
 
 

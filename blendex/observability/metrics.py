@@ -51,6 +51,12 @@ DATABASE_AWAY = Counter(
     "blendex_database_away", "Transactions that the database did not answer or undid.", registry=REGISTRY
 )
 REFUSED = Counter("blendex_builds_refused", "New builds answered with 429: the service was full.", registry=REGISTRY)
+LIMITED = Counter("blendex_requests_limited", "Requests answered with 429: too many.", ("sort",), registry=REGISTRY)
+NOTICES = Counter("blendex_notices", "Attempts to tell receivers, by what came of it.", ("state",), registry=REGISTRY)
+CONDEMNED = Counter("blendex_mirrors_condemned", "Mirrors marked: nobody holds them.", registry=REGISTRY)
+COLLECTED = Counter("blendex_mirrors_collected", "Mirrors that went, with their builds' folders.", registry=REGISTRY)
+OBJECTS_COLLECTED = Counter("blendex_objects_collected", "Objects that nothing referred to.", registry=REGISTRY)
+FREED = Counter("blendex_freed_bytes", "Bytes of files that were deleted out of trash/.", registry=REGISTRY)
 SLOTS = Gauge("blendex_slots", "Child processes that may work at one time.", registry=REGISTRY)
 SLOTS_BUSY = Gauge("blendex_slots_busy", "Units that this process holds a lease of.", registry=REGISTRY)
 MEMORY_BUDGET = Gauge("blendex_memory_budget_bytes", "Memory that children may have together.", registry=REGISTRY)

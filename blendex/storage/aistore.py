@@ -27,13 +27,13 @@ from blendex.storage.reader import OpenedObject
 # Sources that are looked at together for batches: a unit has at most so many.
 PART = 512
 # What a checksum is by its length, where a listing does not say.
-_BY_LENGTH = {16: "xxhash2", 32: "md5", 64: "sha256", 128: "sha512"}
+_BY_LENGTH = {8: "crc32c", 16: "xxhash2", 32: "md5", 64: "sha256", 128: "sha512"}
 
 
 class AisDriver:
     """One cluster, by single requests."""
 
-    lists_from = True
+    lists = lists_from = True
 
     def __init__(self, profile: Profile) -> None:
         self.sdk = Sdk(profile)
@@ -82,7 +82,7 @@ def _stat(place: Place, size: int, version: str, checksum: str, kind: str, etag:
         mtime_ns=0,
         changed_ns=0,
         weak=not (first or second),
-        checksum=(kind, checksum) if checksum and kind in _BY_LENGTH.values() else None,
+        checksum=(kind, checksum) if checksum and kind not in ("", "none") else None,
         present=present,
     )
 

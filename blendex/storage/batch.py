@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from blendex.storage.ais_sdk import Sdk
-from blendex.storage.endpoint import Endpoint, matches
+from blendex.storage.checksums import matches
+from blendex.storage.endpoint import Endpoint
 from blendex.storage.failures import StoreFailure, Trouble
 from blendex.storage.interface import Stat
 from blendex.storage.profiles import Place

@@ -56,6 +56,7 @@ class Listed:
 class Driver(Protocol):
     """One endpoint, by single requests; every method may raise StoreFailure."""
 
+    lists: bool  # whether there are listings at all
     lists_from: bool  # whether a listing can begin after a given key
 
     def head(self, place: Place) -> Stat: ...
@@ -78,8 +79,10 @@ def differ(one: str, other: str) -> bool:
 
 
 def is_weak(token: str) -> bool:
-    """Whether a token is a size and no more."""
+    """Whether a token proves nothing: of a store it is a size and no more, of a web server it has no strong ETag."""
     fields = token.split(":")
+    if fields[2:3] == ["http"]:
+        return not fields[3]
     return fields[2:3] in (["s3"], ["ais"]) and not any(fields[3:])
 
 

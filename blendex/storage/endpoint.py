@@ -7,16 +7,14 @@ checksum that its stat tells. A body that breaks is resumed where it broke, so a
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
-import zlib
-from base64 import b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from blendex.errors import BlendexError
+from blendex.storage.checksums import matches, summer, uncompared
 from blendex.storage.driver import Body, Driver, differ, parse_range
 from blendex.storage.failures import StoreFailure, Trouble
 from blendex.storage.interface import Figures, Stat
@@ -68,6 +66,8 @@ class Endpoint:
         self.meter = Meter(profile.pace)
         self.gate = Gate(profile.parallel)
         self.step: float | None = None  # between two reads of the last object that was read in steps
+        self.cuts = False  # whether it ignored a range: only going forward in one body is cheap then
+        self.damaged: set[Place] = set()  # whose bytes were wrong once: a second time is an error
         self._count = threading.Lock()
         self._down: StoreFailure | None = None
         self._down_until = 0.0
@@ -89,8 +89,8 @@ class Endpoint:
             for name, value in more.items():
                 setattr(self.figures, name, getattr(self.figures, name) + value)
 
-    def request(self, call: Callable[[], T], place: Place, tries: Tries | None = None) -> T:
-        """One request, tried as often as it may be.
+    def request(self, call: Callable[[], T], place: Place, tries: Tries | None = None, alone: bool = True) -> T:
+        """One request, tried as often as it may be; ``alone``: its time tells of the endpoint, and not of company.
 
         Raises:
             BlendexError: none succeeded.
@@ -115,7 +115,8 @@ class Endpoint:
                         self._down_until = time.monotonic() + DOWN_SECONDS
                     raise
                 continue
-            self.meter.answered(time.monotonic() - began)
+            if alone:
+                self.meter.answered(time.monotonic() - began)
             self.gate.calm()
             return answer
 
@@ -124,7 +125,10 @@ class Endpoint:
         self.counted(stats=1)
         return self.request(lambda: self.driver.head(place), place)
 
-    def get(self, place: Place, start: int, stop: int | None, expect: Stat | None, tries: Tries | None = None) -> Body:
+    def get(
+        self, place: Place, start: int, stop: int | None, expect: Stat | None, tries: Tries | None = None,
+        alone: bool = True,
+    ) -> Body:  # fmt: skip
         """A checked response whose body begins at ``start``, or at 0 where the store ignores ranges.
 
         Args:
@@ -132,8 +136,9 @@ class Endpoint:
             start, stop: the range, half open; ``stop`` None: to the end.
             expect: the stat of the object this must be; None: whichever it is.
             tries: those of a request that is resumed.
+            alone: no other request is under way for the same reader.
         """
-        return self.request(lambda: self._get(place, start, stop, expect), place, tries)
+        return self.request(lambda: self._get(place, start, stop, expect), place, tries, alone)
 
     def _get(self, place: Place, start: int, stop: int | None, expect: Stat | None) -> Body:
         body = self.driver.get(place, start, stop, expect)
@@ -193,9 +198,21 @@ class Endpoint:
             with Stream(self, place, 0, stat.size, stat, body, tries) as stream:
                 data = stream.take(stat.size)
             checksum = stat.checksum or (expect.checksum if expect is not None else None)
+            self.compares(checksum)
             if checksum is None or matches(data, *checksum):
                 return stat, data
-            tries.after(StoreFailure(Trouble.DAMAGED, f"the {checksum[0]} of {len(data)} bytes"), place)
+            if place in self.damaged:
+                failure = StoreFailure(Trouble.DAMAGED, f"the {checksum[0]} of {len(data)} bytes")
+                raise told(failure, place, self.profile)
+            self.damaged.add(place)
+            self.counted(retries=1)
+
+    def compares(self, checksum: tuple[str, str] | None) -> bool:
+        """Whether a checksum can be computed here; of one that cannot people are told."""
+        if checksum is not None and summer(checksum[0]) is None:
+            self.figures.note(uncompared(checksum[0], self.profile.name))
+            return False
+        return checksum is not None
 
     def close(self) -> None:
         """End the threads; connections are the driver's, which outlives this."""
@@ -237,13 +254,15 @@ class Stream:
         if body.status == 200:
             self._skip = self.position
             self.cut = self.cut or self.position > 0 or self._stop < body.total
+            self._endpoint.cuts = self._endpoint.cuts or self.cut
 
     def _open(self) -> Body:
         if self._body is None:
             self._came, self._waited = 0, 0.0
             whole = self.position == 0 and self._stop == self._expect.size
             stop = None if whole or self._stop == self._expect.size else self._stop
-            self._begin(self._endpoint.get(self._place, self.position, stop, self._expect, self._tries))
+            body = self._endpoint.get(self._place, self.position, stop, self._expect, self._tries, self.measured)
+            self._begin(body)
         assert self._body is not None
         return self._body
 
@@ -278,10 +297,12 @@ class Stream:
         count = min(count, self._stop - self.position)
         if count <= 0:
             return b""
+        begun = self._body is not None  # else the piece comes with the wait for its response
         began = time.monotonic()
         data = self._piece(count)
-        self._waited += time.monotonic() - began
-        self._came += len(data)
+        if begun:
+            self._waited += time.monotonic() - began
+            self._came += len(data)
         if self._came >= LEAST_BYTES and self.measured:
             self._endpoint.meter.streamed(self._came, self._waited)
             self._came, self._waited = 0, 0.0
@@ -314,49 +335,3 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class Summer(Protocol):
-    """A checksum in the making."""
-
-    def update(self, data: bytes | memoryview, /) -> object: ...
-    def hexdigest(self) -> str: ...
-
-
-class _Crc32:
-    def __init__(self) -> None:
-        self._value = 0
-
-    def update(self, data: bytes | memoryview, /) -> None:
-        self._value = zlib.crc32(data, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
-
-
-def summer(kind: str) -> Summer | None:
-    """A checksum of a kind, as stores call it; None for a kind that is not computed here."""
-    if kind == "xxhash2":  # AIStore: XXH64 with seed 0
-        try:
-            import xxhash
-        except ImportError:
-            return None
-        made: Summer = xxhash.xxh64()
-        return made
-    if kind in ("md5", "sha256", "sha512", "sha1"):
-        return hashlib.new(kind, usedforsecurity=False)
-    return _Crc32() if kind == "crc32" else None
-
-
-def agrees(ours: str, value: str) -> bool:
-    """Whether a hex digest is what a store tells, in hex or in base64."""
-    return ours == value.lower() or b64encode(bytes.fromhex(ours)).decode() == value
-
-
-def matches(data: bytes, kind: str, value: str) -> bool:
-    """Whether a checksum is that of these bytes; a kind that is not computed here says nothing."""
-    made = summer(kind)
-    if made is None:
-        return True
-    made.update(data)
-    return agrees(made.hexdigest(), value)

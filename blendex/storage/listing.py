@@ -51,7 +51,7 @@ class Lister:
         for item in places.values():
             buckets.setdefault((item.scheme, item.bucket), []).append(item)
         for bucket, items in buckets.items():
-            if len(items) >= FEW and bucket not in self._closed:
+            if self._endpoint.driver.lists and len(items) >= FEW and bucket not in self._closed:
                 for prefix, group in _groups(sorted(items)):
                     if len(group) >= FEW:
                         answers.update(self._listed(prefix, group))
@@ -119,12 +119,19 @@ class Lister:
     def folder(self, address: str) -> list[tuple[str, bool]]:
         """Names below a folder with whether each is a folder, sorted by name."""
         place = place_of(address)
-        if place is None or not self._endpoint.profile.serves(place.scheme, place.bucket):
+        if place is None or not self._endpoint.profile.serves(place.scheme, place.bucket, place.key):
             raise BlendexError(
                 Code.STORE_UNKNOWN,
-                "no endpoint profile may read this bucket.",
+                "no endpoint profile may read this.",
                 file=address,
-                next_step="Add the bucket to a profile, or correct the view of the submission.",
+                next_step="Add its bucket or prefix to a profile, or correct the view of the submission.",
+            )
+        if not self._endpoint.driver.lists:
+            raise BlendexError(
+                Code.PATH_UNSUPPORTED,
+                "a web server has no listings that could be relied on.",
+                file=address,
+                next_step="Name the files; those of a Shar folder by its fields (shar_path: {cuts: …, recording: …}).",
             )
         prefix = place.key.rstrip("/") + "/" if place.key else ""
         within = place._replace(key=prefix)

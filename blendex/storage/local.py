@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from blendex.errors import BlendexError, Code, passing
+from blendex.storage import beneath
 from blendex.storage.interface import Figures, Stat
 
 STAT_BATCH = 64
@@ -160,12 +161,19 @@ class LocalStorage:
         Raises:
             BlendexError: source_missing, source_unreadable, source_not_regular, path_outside_roots.
         """
-        self._check(address)
         self.figures.stats += 1
-        try:
-            result = os.stat(address)
-        except OSError as error:
-            raise _failure(address, error) from error
+        if self._everything or not beneath.KNOWN:
+            self._check(address)
+            try:
+                result = os.stat(address)
+            except OSError as error:
+                raise _failure(address, error) from error
+        else:
+            descriptor = self._beneath(address, os.O_PATH)
+            try:
+                result = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
         self._regular(address, result.st_mode)
         return _stat(address, result)
 
@@ -204,13 +212,43 @@ class LocalStorage:
                 next_step="Name the files themselves: folders, pipes and devices have no byte offsets.",
             )
 
+    def _beneath(self, address: str, flags: int) -> int:
+        """A descriptor of what lies at ``address``, opened below an allowed root or not at all.
+
+        Links are followed while they stay below one root. One that leads to another root is resolved here and what it
+        says opened there, again below: once more when a folder moved meanwhile, and no more.
+        """
+        if not address.startswith("/") or "\0" in address:
+            raise self._refuse(address)
+        real = self._real(address)
+        for last in (False, True):
+            root = next((root for root in self._roots if real == root or real.startswith(root + "/")), None)
+            if root is None:
+                raise self._refuse(address)
+            try:
+                return beneath.open_beneath(root, real, flags)
+            except OSError as error:
+                if error.errno not in (errno.EXDEV, errno.ENOENT, errno.ENOTDIR) or last:
+                    if error.errno == errno.EXDEV:
+                        raise self._refuse(address) from None
+                    raise _failure(address, error) from error
+            folder = os.path.dirname(address)
+            self._folders.pop(folder, None)
+            if (again := os.path.realpath(address)) == real:
+                raise _failure(address, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address))
+            real = again
+        raise AssertionError
+
     def _descriptor(self, address: str, flags: int) -> int:
+        flags |= os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        if not self._everything and beneath.KNOWN:
+            return self._beneath(address, flags)
         self._check(address)
         try:
-            descriptor = os.open(address, flags | os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            descriptor = os.open(address, flags)
         except OSError as error:
             raise _failure(address, error) from error
-        # Between the check and the open a link may have moved: what was opened decides.
+        # Without openat2: between the check and the open a link may have moved: what was opened decides.
         if not self._everything and not self._allowed(os.readlink(f"/proc/self/fd/{descriptor}")):
             os.close(descriptor)
             raise self._refuse(address)

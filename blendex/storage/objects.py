@@ -36,12 +36,12 @@ class ObjectStorage:
     def _place(self, address: str) -> Place:
         place = place_of(address)
         profile = self.endpoint.profile
-        if place is None or place.profile != profile.name or not profile.serves(place.scheme, place.bucket):
+        if place is None or place.profile != profile.name or not profile.serves(place.scheme, place.bucket, place.key):
             raise BlendexError(
                 Code.STORE_UNKNOWN,
-                "the endpoint profile may not read this bucket.",
+                "the endpoint profile may not read this.",
                 file=address,
-                next_step="Add the bucket to the profile, or correct the view of the submission.",
+                next_step="Add its bucket or prefix to the profile, or correct the view of the submission.",
             )
         if not place.key or "\0" in place.key:
             raise BlendexError(
@@ -57,8 +57,8 @@ class ObjectStorage:
             return replace(stat, weak=False)
         if stat.weak:
             self.figures.note(
-                f"Objects at {self.endpoint.profile.name} have neither version nor checksum: their size proves "
-                "nothing, and they are read for every build."
+                f"Objects at {self.endpoint.profile.name} have neither version nor checksum nor strong ETag: their "
+                "tokens prove nothing, and they are read for every build."
             )
         return stat
 

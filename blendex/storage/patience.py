@@ -77,7 +77,6 @@ class Tries:
         self._sleep = sleep
         self._began = time.monotonic()
         self._failed = 0
-        self._damaged = 0
         self._came = 0
         self.waited = 0
 
@@ -99,9 +98,6 @@ class Tries:
         if trouble is Trouble.BUSY:
             self._gate.pressure()
         left = self._profile.patience_seconds - (time.monotonic() - self._began)
-        if trouble is Trouble.DAMAGED and not self._damaged:
-            self._damaged += 1
-            return
         more = MOST_TRIES if trouble is Trouble.BROKEN else 2 * MOST_TRIES
         wait = min(LONGEST_WAIT, FIRST_WAIT * 2 ** (self._failed - 1)) * random.uniform(0.5, 1.0)  # noqa: S311 -- jitter
         if failure.wait is not None:

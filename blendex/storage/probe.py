@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import partial
 from urllib.parse import urlsplit
 
 from blendex.errors import BlendexError
+from blendex.storage import hosts
 from blendex.storage.failures import StoreFailure, Trouble
 from blendex.storage.interface import Figures, Stat
 from blendex.storage.objects import ObjectStorage
@@ -77,6 +79,12 @@ def examine(profile: Profile, urls: Iterable[tuple[str, str, str]] = ()) -> list
     except StoreFailure as failure:
         found.failed("sdk", told(failure, here, profile))
         return found.checks
+    if profile.kind == "http":
+        try:
+            _web(found, store, [Place(profile.name, *url) for url in urls])
+        finally:
+            store.close()
+        return found.checks
     found.add("sdk", True, _sdk(store))
     try:
         if _reach(found):
@@ -96,6 +104,38 @@ def examine(profile: Profile, urls: Iterable[tuple[str, str, str]] = ()) -> list
     finally:
         store.close()
     return found.checks
+
+
+def _web(found: _Findings, store: ObjectStorage, places: list[Place]) -> None:
+    """Whether the hosts of a profile may be connected to, and whether files there can be read in ranges."""
+    profile = found.profile
+    for scheme, start, _ in profile.routes():
+        host, _, key = start.partition("/")
+        try:
+            hosts.reached(profile, scheme, host)
+        except StoreFailure as failure:
+            found.failed("reach", told(failure, Place(profile.name, scheme, host, key), profile))
+        else:
+            found.add("reach", True, f"{host} answers")
+    for place in places:
+        try:
+            stat = store.endpoint.head(place)
+        except BlendexError as error:
+            found.failed("read", error)
+            continue
+        found.add("read", True, f"{place.url} has {stat.size} bytes")
+        if stat.weak:
+            found.add(
+                "token", False, "the server tells no strong ETag: nothing proves that a file did not change.",
+                "Have it send strong ETags, or set `trust_size` of the profile: Last-Modified and size count then.",
+            )  # fmt: skip
+        if stat.size > 1:
+            found.attempt("range", partial(_range, store, place, stat))
+    if not places:
+        found.add(
+            "read", None, "a web server has no listing to find a file by.",
+            f"Name one: blendex doctor {profile.prefixes[0]}FILE",
+        )  # fmt: skip
 
 
 def _sdk(store: ObjectStorage) -> str:
@@ -168,7 +208,7 @@ def _clock(found: _Findings, date: str | None, now: float) -> None:
 def _bucket(found: _Findings, store: ObjectStorage, place: Place) -> None:
     endpoint = store.endpoint
     where = f"{place.scheme}://{place.bucket}/{place.key}"
-    if not found.profile.serves(place.scheme, place.bucket):
+    if not found.profile.serves(place.scheme, place.bucket, place.key):
         found.add(
             "auth", False, f"the profile may not read {where}.", "Add the bucket to `buckets` of the profile.",
         )  # fmt: skip
@@ -201,8 +241,10 @@ def _bucket(found: _Findings, store: ObjectStorage, place: Place) -> None:
 
 
 def _read(store: ObjectStorage, place: Place, stat: Stat) -> str:
-    store.endpoint.whole(place, stat)
-    return f"{stat.size} bytes, as listed" + (", checksum verified" if stat.checksum else "")
+    answer = store.endpoint.whole(place, stat)
+    checksum = answer[0].checksum or stat.checksum if isinstance(answer, tuple) else None
+    verified = store.endpoint.compares(checksum)
+    return f"{stat.size} bytes, as listed" + (f", {checksum[0]} verified" if checksum and verified else "")
 
 
 def _range(store: ObjectStorage, place: Place, stat: Stat) -> str:

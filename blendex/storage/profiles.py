@@ -3,23 +3,25 @@
 A blend names URLs; which endpoint answers for one is a matter of the profiles alone. The address of an object is the
 name of its profile and its URL, ``lab:s3://bucket/key``: tokens belong to it, and another endpoint is another address.
 A key is what stands behind the first slash after the bucket, to the last byte: ``#``, ``?`` and ``%`` are letters.
+Of a web server (kind ``http``) the bucket is host and port, and what may be read is said by what URLs begin with.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from blendex.blend.urls import SCHEMES
+from blendex.blend.urls import SCHEMES, guarded, parts, serves
 from blendex.errors import BlendexError, Code
 
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 SERVED = {
     "s3": ("s3",),
     "aistore": ("ais", "s3", "gs", "az", "oci"),
+    "http": ("http", "https"),
 }
 
 
@@ -29,10 +31,12 @@ class Profile:
 
     Args:
         name: what addresses call it.
-        kind: ``s3`` or ``aistore``.
+        kind: ``s3``, ``aistore`` or ``http``.
         endpoint: its URL; None for Amazon's own.
         schemes: of the URLs it answers for.
         buckets: patterns of the buckets it may read.
+        prefixes: what the URLs that may be read begin with, each ending in a slash (http only).
+        networks: in which hosts may lie, besides public addresses (http only).
         parallel: most requests at a time from one child.
         connect_seconds, read_seconds: how long a connection and one read of a socket may take.
         patience_seconds: how long one request is tried in all.
@@ -47,6 +51,8 @@ class Profile:
     endpoint: str | None = None
     schemes: tuple[str, ...] = ()
     buckets: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
     region: str | None = None
     addressing: str = "auto"
     anonymous: bool = False
@@ -68,12 +74,15 @@ class Profile:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     pace: Mapping[str, float] = field(default_factory=dict)  # what was measured before: see ``meter``
 
-    def serves(self, scheme: str, bucket: str) -> bool:
-        """Whether it answers for a bucket."""
-        return scheme in self.schemes and any(fnmatchcase(bucket, pattern) for pattern in self.buckets)
+    def serves(self, scheme: str, bucket: str, key: str) -> bool:
+        """Whether it answers for an object."""
+        return any(of == scheme and serves(pattern, scheme, bucket, key) for of, pattern, _ in self.routes())
 
     def routes(self) -> list[tuple[str, str, str]]:
-        """(scheme, pattern of buckets, name) of what it answers for."""
+        """(scheme, pattern of buckets, name) of what it answers for; of a web server, what URLs begin with."""
+        if self.kind == "http":
+            found = [parts(prefix) for prefix in self.prefixes]
+            return [(item[0], f"{item[1]}/{item[2]}", self.name) for item in found if item is not None]
         return [(scheme, pattern, self.name) for scheme in self.schemes for pattern in self.buckets]
 
     @classmethod
@@ -109,6 +118,12 @@ class Profile:
             raise _bad(self.name, "has an addressing other than auto, path and virtual")
         if self.kind == "aistore" and not self.endpoint:
             raise _bad(self.name, "has no endpoint")
+        if self.kind == "http":
+            self._check_web()
+        elif not self.buckets:
+            raise _bad(self.name, "names no buckets")
+        elif self.prefixes or self.networks:
+            raise _bad(self.name, "has prefixes or networks, which only profiles of kind http have")
         if self.endpoint is not None:
             rest = self.endpoint.partition("://")[2]
             if not self.endpoint.startswith(("http://", "https://")) or not rest:
@@ -121,6 +136,25 @@ class Profile:
                     "points at the S3 interface of an AIStore, which redirects where S3 clients do not follow; "
                     "make it a profile of kind aistore, without /s3",
                 )
+
+
+    def _check_web(self) -> None:
+        if not self.prefixes:
+            raise _bad(self.name, "names no prefixes: it may read nothing")
+        if self.endpoint is not None or self.buckets:
+            raise _bad(self.name, "has an endpoint or buckets; profiles of kind http have prefixes instead")
+        for prefix in self.prefixes:
+            found = parts(prefix)
+            if found is None or found[0] not in self.schemes or guarded(prefix) or not prefix.endswith("/"):
+                raise _bad(
+                    self.name,
+                    "has a prefix that is no https:// or http:// URL ending in a slash, without user name and query",
+                )
+        for network in self.networks:
+            try:
+                ipaddress.ip_network(network)
+            except ValueError:
+                raise _bad(self.name, f"names {network}, which is no network like 10.1.0.0/16") from None
 
 
 def _bad(name: str, what: str) -> BlendexError:

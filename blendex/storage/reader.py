@@ -1,16 +1,18 @@
 """An opened object: bytes by position, over requests that are chosen as the reading goes.
 
-Three ways lead through a large object, and the endpoint's measured latency L and bandwidth b say which is the shortest:
+Four ways lead through a large object, and the endpoint's measured latency L and bandwidth b say which is the shortest:
 
 * one stream, reading on over what is skipped: ``m / b`` seconds for a step of m bytes;
 * hops, a small range for each step: ``L + w / b``;
 * windows, several ranges of one megabyte and more in flight, of which everything is read: ``m / B``, where B is what
-  they bring together.
+  they bring together;
+* chains, several walks from header to header that run ahead (``chains``): what a hop costs, shared among them.
 
-Steps are what a builder does: the members of a tar, the chunks of a manifest. The first steps are hops; then the
-cheapest way is taken, at once where objects of the same endpoint were read before, and thought over now and again. The
-stream and the windows only go forward; whoever goes back hops. Small objects that are wanted whole come in one
-response, and their checksum is verified.
+Steps are what a builder does: the members of a tar, the chunks of a manifest. The first steps are hops, the next ones a
+stream, unless no stream could be quicker; then the cheapest way is taken, at once where objects of the same endpoint
+were read before, and thought over now and again. What was never measured is taken for as good as it can be, so it is
+tried, and known from then on. All but hops only go forward; whoever goes back hops. Small objects that are wanted
+whole come in one response, and their checksum is verified.
 """
 
 from __future__ import annotations
@@ -21,14 +23,15 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from blendex.storage.endpoint import Endpoint, Stream, agrees, summer
+from blendex.storage.chains import CHAINS, HOP, Chains
+from blendex.storage.checksums import agrees, summer
+from blendex.storage.endpoint import Endpoint, Stream
 from blendex.storage.interface import Stat
 from blendex.storage.patience import damaged
 from blendex.storage.profiles import Place
 
 # Up to here an object that is wanted whole is read into memory at once.
 WHOLE = 8 * 2**20
-HOP = 4096  # a header, and what often follows it
 FIRST = 128 * 1024
 FLIGHT = 4  # windows in flight
 LEAST_WINDOW = 2**20
@@ -37,7 +40,12 @@ STREAM_PIECE = 256 * 1024
 # Steps before the first decision at an endpoint, and between two.
 LEARNING, STEPS = 6, 24
 # A way is left only for one that is clearly shorter.
-CLEARLY = 0.8
+CLEARLY = 0.9
+# One stream is measured once, over so many bytes, unless none as quick as this could be the shortest way.
+MEASURED = 3 * 2**19
+QUICKEST = 1e9
+# A tar with fewer steps left is not worth several walks.
+FEWEST_STEPS = 4 * CHAINS
 
 
 class Windows:
@@ -114,7 +122,7 @@ class Onward:
 class OpenedObject:
     """One object, guarded by its stat: every response was of the very object that it tells of.
 
-    ``forced`` is for measurements: one way (hop, stream or windows) instead of the choice.
+    ``forced`` is for measurements: one way (hop, stream, windows or chains) instead of the choice.
 
     Args:
         endpoint: where it is.
@@ -132,15 +140,17 @@ class OpenedObject:
         self._endpoint = endpoint
         self._place = place
         self._whole = whole
-        self._way: Windows | Onward | None = None
+        self._way: Windows | Onward | Chains | None = None
+        self._chains = True  # whether walks can follow it
         self._data = memoryview(b"" if data is None else data)
         self._at = 0
         self._steps = 0
-        self._need = 0 if self.forced or endpoint.step else LEARNING
+        self._need = 0 if (self.forced and self.forced != "chains") or endpoint.step else LEARNING
         self._from = 0  # where the steps since the last decision began
         self._last = -1
         self._taken: str | None = None  # which way was chosen
-        self._sum = summer(stat.checksum[0]) if whole and data is None and stat.checksum else None
+        wanted = whole and data is None and endpoint.compares(stat.checksum)
+        self._sum = summer(stat.checksum[0]) if wanted and stat.checksum else None
         self._summed = 0
         self.stat = stat
         self.size = stat.size
@@ -193,13 +203,19 @@ class OpenedObject:
             self._think(position)
         self._last = position
         if self._way is not None and not backward:
-            return self._way.piece(position)
+            found = self._way.piece(position)
+            if found is not None:
+                return found
+            if isinstance(self._way, Chains) and self._way.fruitless:
+                self._leave()
+                self._chains, self._taken, self._steps = False, "hop", self._need + 1
         if backward and self._way is not None:
             self._leave()
         # A step by its own request: small where steps are long, else a window that several of them share.
         size = max(length, HOP if self._taken == "hop" or self._steps > 2 else FIRST)
         stop = min(position + size, self.size)
         stream = self._endpoint.stream(self._place, position, stop, self.stat)
+        stream.measured = self._way is None
         data = stream.take(stop - position)
         if stream.cut:
             # Every further range would bring the whole object again: go forward in one body instead.
@@ -215,31 +231,40 @@ class OpenedObject:
         if steps > LEARNING:
             step = self._endpoint.step = max(1.0, (position - self._from) / steps)
         self._steps, self._from, self._need = 0, position, STEPS
-        meter = self._endpoint.meter
-        costs = {
-            "hop": meter.latency + HOP / meter.stream,
-            "stream": step / meter.stream,
-            "windows": step / (meter.together or FLIGHT * meter.stream),
-        }
-        best = self.forced or min(costs, key=lambda way: costs[way])
-        if best == "windows" and self._taken != "stream" and not meter.streamed_once and not self.forced:
-            # What several bring is judged by what one brings: that is measured first, over a few steps.
-            best, self._need = "stream", LEARNING
-        elif best == "stream":
-            meter.doubt()
-        if self._taken is not None and (best == self._taken or costs[best] > CLEARLY * costs[self._taken]):
+        best = self.forced or self._best(step, position)
+        if best == self._taken:
             return
-        if best == "windows" and self.size - position <= 2 * LEAST_WINDOW:
-            best = "stream"
         self._leave()
         self._taken = best
         if best == "windows":
             self._way = Windows(self._endpoint, self._place, position, self.stat)
         elif best == "stream":
             self._way = Onward(self._endpoint, self._place, position, self.stat)
+        elif best == "chains":
+            self._way = Chains(self._endpoint, self._place, position, self.stat, step)
+
+    def _best(self, step: float, position: int) -> str:
+        """The way that takes the least time by what is known, for steps of so many bytes."""
+        if self._endpoint.cuts:
+            return "stream"
+        meter = self._endpoint.meter
+        left = self.size - position
+        hop = meter.latency + HOP / meter.stream
+        costs = {"hop": hop, "stream": step / meter.stream}
+        if left > 2 * LEAST_WINDOW:
+            costs["windows"] = step / (meter.together or FLIGHT * meter.stream)
+        if self._chains and left > FEWEST_STEPS * step:
+            costs["chains"] = meter.chained or hop / CHAINS
+        best = min(costs, key=lambda way: costs[way])
+        if best != "stream" and not meter.streamed_once and self._taken != "stream" and step / QUICKEST < costs[best]:
+            self._need = max(1, int(MEASURED / step))
+            return "stream"
+        meter.passed(*(way for way in costs if way != best))
+        taken = self._taken
+        return taken if taken in costs and costs[best] > CLEARLY * costs[taken] else best
 
     def _onward(self, position: int) -> Windows | Onward:
-        if self.size - position > FLIGHT * LEAST_WINDOW and self.size > WHOLE:
+        if self.size - position > FLIGHT * LEAST_WINDOW and self.size > WHOLE and not self._endpoint.cuts:
             return Windows(self._endpoint, self._place, position, self.stat)
         return Onward(self._endpoint, self._place, position, self.stat)
 
@@ -257,6 +282,7 @@ class OpenedObject:
         checksum = self.stat.checksum
         read = self._sum is not None and self._summed == self.size
         if self._sum is not None and checksum is not None and read and not agrees(self._sum.hexdigest(), checksum[1]):
+            self._endpoint.damaged.add(self._place)
             raise damaged(self._place, checksum[0])
         return True
 

@@ -190,13 +190,44 @@ class Root:
         with contextlib.suppress(FileNotFoundError):
             os.rename(self.object(name), os.path.join(self.path, "trash", os.urandom(12).hex()))
 
+    def dig(self, key: str) -> str:
+        """A folder in ``trash/`` into which one mirror may be renamed; its name there."""
+        name = f"{key}.{os.urandom(8).hex()}"
+        os.mkdir(os.path.join(self.path, "trash", name), 0o700)
+        return name
+
+    def bury(self, path: str, grave: str) -> bool:
+        """Rename a folder into a grave; False when the grave was closed, and the folder stays where it was.
+
+        FileNotFoundError when there is no such folder.
+        """
+        place = os.path.join(self.path, "trash", grave)
+        before = os.stat(path)
+        if before.st_uid == os.geteuid():
+            os.chmod(path, 0o700)  # renaming a folder writes its ".."
+        try:
+            os.rename(path, os.path.join(place, os.path.basename(path)))
+        except FileNotFoundError:
+            if os.path.isdir(place):
+                raise
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(path, before.st_mode & 0o777)
+            return False
+        return True
+
+    def close_grave(self, name: str) -> None:
+        """From now on nothing can be renamed into this grave; what lies in it stays in ``trash/``."""
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(os.path.join(self.path, "trash", name), os.path.join(self.path, "trash", os.urandom(12).hex()))
+
     def discard(self, path: str) -> None:
         """Take a folder out of sight by one rename, then delete it; a crash leaves it in ``trash/`` only."""
         grave = os.path.join(self.path, "trash", os.urandom(12).hex())
         if os.access(path, os.W_OK) or os.stat(path).st_uid == os.geteuid():
             os.chmod(path, 0o700)  # renaming a folder writes its "..": without this only root could
         os.rename(path, grave)
-        remove_tree(grave)
+        with contextlib.suppress(FileNotFoundError):
+            remove_tree(grave)  # unless whoever empties the trash is faster
 
 
 def remove_tree(path: str) -> None:

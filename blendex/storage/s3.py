@@ -1,6 +1,7 @@
 """S3 by boto3: single requests, and what its exceptions mean.
 
-boto3 tries nothing again here (one attempt): tries, waits and resumption are the same for all stores. A range names the
+boto3 tries nothing again here (one attempt): tries, waits and resumption are the same for all stores. So are checksums:
+boto3 compares when a body is read beyond its end, and bodies are read to their length. A range names the
 ETag that it must be of, so that an object put meanwhile answers 412. The token is ETag and Last-Modified, which
 a listing tells as well as a HEAD; a version number is in no listing, and an overwritten object has another of the two.
 """
@@ -13,13 +14,18 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
+from blendex.storage.checksums import COMPOSITE
 from blendex.storage.driver import Body, Listed, parse_range, token
 from blendex.storage.failures import StoreFailure, Trouble, of_status
 from blendex.storage.interface import Stat
 from blendex.storage.profiles import Place, Profile
 
 PAGE = 1000
-_CHECKSUMS = {"ChecksumSHA256": "sha256", "ChecksumSHA1": "sha1", "ChecksumCRC32": "crc32"}
+_CHECKSUMS = {
+    "ChecksumCRC64NVME": "crc64nvme", "ChecksumCRC32C": "crc32c", "ChecksumCRC32": "crc32", "ChecksumSHA1": "sha1",
+    "ChecksumSHA256": "sha256", "ChecksumSHA512": "sha512", "ChecksumMD5": "md5", "ChecksumXXHASH64": "xxhash2",
+    "ChecksumXXHASH3": "xxhash3", "ChecksumXXHASH128": "xxhash128",
+}  # fmt: skip
 
 
 def _client(profile: Profile) -> Any:
@@ -61,7 +67,7 @@ def _client(profile: Profile) -> Any:
 class S3Driver:
     """One S3 endpoint."""
 
-    lists_from = True
+    lists = lists_from = True
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -160,12 +166,9 @@ def _stat(place: Place, size: int, answer: dict[str, Any]) -> Stat:
     modified = answer.get("LastModified")
     # Whole seconds: a listing may tell milliseconds where a HEAD does not.
     seconds = str(int(modified.timestamp())) if isinstance(modified, datetime) else ""
-    checksum = None
-    if answer.get("ChecksumType") != "COMPOSITE":
-        checksum = next(
-            ((kind, answer[name]) for name, kind in _CHECKSUMS.items() if answer.get(name) and "-" not in answer[name]),
-            None,
-        )
+    checksum = next(((kind, str(answer[name])) for name, kind in _CHECKSUMS.items() if answer.get(name)), None)
+    if checksum is not None and (answer.get("ChecksumType") == "COMPOSITE" or "-" in checksum[1]):
+        checksum = (COMPOSITE, checksum[1])  # of the checksums of an upload's parts
     return Stat(
         address=place.address,
         size=size,

@@ -152,6 +152,10 @@ def _driver(profile: Profile) -> Driver:
             from blendex.storage.s3 import S3Driver
 
             made: Driver = S3Driver(profile)
+        elif profile.kind == "http":
+            from blendex.storage.web import WebDriver
+
+            made = WebDriver(profile)
         else:
             from blendex.storage.aistore import AisDriver
 
@@ -177,7 +181,7 @@ def open_profile(profile: Profile, figures: Figures) -> ObjectStorage:
     """
     driver = _driver(profile)
     endpoint = Endpoint(profile, driver, figures)
-    if profile.kind == "s3":
+    if profile.kind != "aistore":
         return ObjectStorage(endpoint)
     from blendex.storage.aistore import AisDriver, AisStorage
 

@@ -6,11 +6,13 @@ import hashlib
 import os
 from typing import Any
 
+from blendex.blend.choosing import by_paths
 from blendex.blend.discover import Dataset, discover
 from blendex.blend.load import Limits
 from blendex.blend.world import World
 from blendex.errors import BlendexError, Code
-from blendex.formats.pack import ARRAY, Collection, add_layout
+from blendex.formats.kinds import KINDS
+from blendex.formats.pack import ARRAY, OFFSETS, PATHS, Collection, add_layout
 from blendex.formats.packreader import PackReader
 from blendex.formats.routes import route_collections
 from blendex.storage.local import LocalStorage
@@ -49,7 +51,9 @@ def against(pack_file: str, blend: str, world: World) -> dict[str, Any]:
     found = discover(text, os.path.abspath(blend), world, reader, limits)
     with PackReader(pack_file) as pack:
         nearest: tuple[int, list[str]] = (-1, ["No dataset of the blend can be packed."])
-        for dataset in found.datasets:
+        # A pack with paths of tars alone (tars=paths) is held against the blend as it was built.
+        alone = any(item.holds == PATHS for item in pack.collections.values())
+        for dataset in by_paths(found.datasets, range(len(found.datasets))) if alone else found.datasets:
             collections = _collections(dataset)
             if not collections:
                 continue
@@ -69,14 +73,17 @@ def _collections(dataset: Dataset) -> list[Collection]:
         for item in leaf.packing.collections:
             if item.sources:
                 paths = tuple(source.path for source in item.sources)
-                collection = Collection(item.role, item.kind, item.spec, paths)
+                holds = OFFSETS if KINDS[item.sources[0].kind].loose else PATHS
+                collection = Collection(item.role, item.kind, item.spec, paths, holds)
                 mine.append(made.setdefault(collection.key, collection))
         if leaf.packing.native and len(mine) == 2 and mine not in pairs:
             pairs.append(mine)
     routes = [
         route
         for manifests, tars in pairs
-        for route in route_collections(manifests.spec, tars.spec, len(manifests.paths), len(tars.paths))
+        for route in route_collections(
+            manifests.spec, tars.spec, len(manifests.paths), len(tars.paths), ordinal=tars.holds == OFFSETS
+        )
     ]
     return [*made.values(), *routes]
 

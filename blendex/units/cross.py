@@ -101,7 +101,7 @@ class _Checker:
             line = job_line(raw)
             if KINDS[line["kind"]].derived:
                 self._route(line)
-            elif not KINDS[line["kind"]].bound:
+            elif KINDS[line["kind"]].loose and not KINDS[line["kind"]].bound:
                 waiting.append(line)
                 if len(waiting) == 4096:
                     self._look(waiting)

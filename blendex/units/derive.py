@@ -107,8 +107,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Make one derived source.
 
     Args:
-        arguments: root, roots, attempt (names private files), compat, recipe, spec (as a plan gives it; each input an
-            object with kind, path, address, and content_hash or error).
+        arguments: root, roots, attempt (names private files), compat, recipe, sort, spec (as a plan gives it; each
+            input an object with kind, path, address, and content_hash or error).
         report: gets {"in_hand": path}, so that a death names its cause.
 
     Returns:
@@ -117,7 +117,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     spec = arguments["spec"]
     root = Root(arguments["root"])
     storage = open_stores(arguments, root.path)
-    report({"in_hand": spec["path"]})
+    report({"in_hand": spec["path"], "sort": arguments["sort"]})
     route = _Route(storage, spec, arguments["compat"])
     failures, entries = [], []
     name, size = None, 0

@@ -24,6 +24,12 @@ from blendex.storage.root import Root
 from blendex.storage.stores import Stores, open_stores
 from blendex.units.sorts import sort_of
 
+# Nothing that the bytes are to blame for: it is no answer for as long as their token is the same.
+UNKEPT = frozenset(
+    {Code.SOURCE_CHANGED, Code.SOURCE_MISSING, Code.STORE_UNKNOWN, Code.STORE_DENIED, Code.STORE_BROKEN,
+     Code.STORE_SETTINGS, Code.STORE_SDK}
+)  # fmt: skip
+
 
 def _index_one(
     source: Opened,
@@ -57,7 +63,7 @@ def _index_one(
                 Code.SOURCE_UNREADABLE,
                 "the store tells neither a version nor a checksum of this object, and this kind of index needs one.",
                 file=path,
-                next_step="Turn on versioning or checksums of the bucket.",
+                next_step="Turn on versioning or checksums of the bucket; of a file on a web server, name a copy.",
             )
         writer.begin()
         try:
@@ -148,8 +154,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                 if error.code in PASSING:
                     raise  # the disk or the store is away, for all sources: the unit is tried again
                 error.file = path
-                # One that changed meanwhile has no token that its failure could be kept under.
-                kept = holding if error.code is not Code.SOURCE_CHANGED else {}
+                kept = holding if error.code not in UNKEPT else {}
                 failures.append(
                     {
                         "kind": kind, "path": path, "address": address, "error": error.as_dict(),

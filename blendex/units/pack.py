@@ -25,7 +25,7 @@ from blake3 import blake3
 from blendex.errors import BlendexError, Code
 from blendex.formats.kinds import KINDS, Origin, files_of
 from blendex.formats.learned import MAX_RECORDS, Members, Rows, members_of, rows_of
-from blendex.formats.pack import Collection, refused
+from blendex.formats.pack import OFFSETS, PATHS, Collection, refused
 from blendex.formats.packwriter import PackWriter
 from blendex.formats.routes import Tar, ordinals, positions, route_collections, shard_positions
 from blendex.storage.root import Root
@@ -61,6 +61,8 @@ class Sources:
         self.kinds: list[str] = []
         self.paths: list[str] = []
         self.objects: list[str] = []
+        numbers: dict[str, int] = {}
+        bundles = array("q")
         self._digests = bytearray()
         self._known: list[array[int]] = [array("q") for _ in range(4)]
         self.learned = bytearray()
@@ -69,6 +71,7 @@ class Sources:
             self.kinds.append(intern(kind))
             self.paths.append(path)
             self.objects.append(intern(name))
+            bundles.append(numbers.setdefault(name, len(numbers)))
             self._digests += bytes.fromhex(digest)
             offsets.append(offset)
             lengths.append(length)
@@ -76,6 +79,8 @@ class Sources:
             crcs.append(_UNKNOWN if crc is None else crc)
             self.learned.append(learned)
         self.offsets, self.lengths, self.sizes, self.crcs = (np.frombuffer(column, np.int64) for column in self._known)
+        self._bundles = np.frombuffer(bundles, np.int64)
+        self.by_path = np.array([not KINDS[kind].loose for kind in self.kinds], np.bool_)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -93,9 +98,8 @@ class Sources:
         if not len(self):
             return
         ends = self.offsets + self.lengths
-        numbers: dict[str, int] = {}
-        bundles = np.array([numbers.setdefault(name, len(numbers)) for name in self.objects])
-        breaks = np.flatnonzero((bundles[1:] != bundles[:-1]) | (self.offsets[1:] < ends[:-1])) + 1
+        apart = (self._bundles[1:] != self._bundles[:-1]) | (self.offsets[1:] < ends[:-1])
+        breaks = np.flatnonzero(apart | (self.by_path[1:] != self.by_path[:-1])) + 1
         at = 0
         for stop in (*breaks.tolist(), len(self)):
             while at < stop:
@@ -161,7 +165,10 @@ def give_sidecars(writer: PackWriter, sources: Sources, bundles: Bundles) -> Non
         BlendexError: object_damaged; sidecar_damaged.
     """
     for at, end in sources.windows():
-        if end == at + 1 and sources.lengths[at] > WINDOW:
+        if sources.by_path[at]:
+            for size in sources.sizes[at:end].tolist():
+                writer.path(size)
+        elif end == at + 1 and sources.lengths[at] > WINDOW:
             _give_large(writer, sources, at, bundles)
         else:
             _give_window(writer, sources, at, end, bundles)
@@ -176,7 +183,7 @@ def _give_window(writer: PackWriter, sources: Sources, at: int, end: int, bundle
     ends = starts + lengths
     window = memoryview(bundles.read(name, start, int(ends[-1])))
     parts = [window[first:last] for first, last in zip(starts.tolist(), ends.tolist(), strict=True)]
-    crcs = np.array(list(map(zlib.crc32, parts)))
+    crcs = np.fromiter(map(zlib.crc32, parts), np.int64, len(parts))
     differ = np.flatnonzero(crcs != sources.crcs[at:end]).tolist()
     bound = [place for place, kind in enumerate(sources.kinds[at:end]) if KINDS[kind].bound]
     for place in {*differ, *bound}:
@@ -267,6 +274,8 @@ class _Routes:
             rows = self._rows(manifests[0])
             shards = shard_positions(path, rows, [self._sources.paths[place] for place in tars])
             yield positions(shards)
+            if self._sources.by_path[tars[0]]:
+                return
             yield ordinals(path, rows, [self._tar(place) for place in tars], shards)
             return
         for manifest, tar in zip(manifests, tars, strict=True):
@@ -282,12 +291,17 @@ def _read_job(path: str) -> tuple[dict[str, Any], Sources]:
 def _collections(head: dict[str, Any], sources: Sources) -> list[Collection]:
     """All collections: those that name sources, then the arrays of each pair."""
     made = [
-        Collection(role, kind, spec, tuple(sources.paths[place] for place in places))
+        Collection(
+            role, kind, spec, tuple(sources.paths[place] for place in places),
+            PATHS if sources.by_path[places[0]] else OFFSETS,
+        )
         for role, kind, spec, places in head["collections"]
-    ]
+    ]  # fmt: skip
     for first, second in head["natives"]:
         manifests, tars = made[first], made[second]
-        made += route_collections(manifests.spec, tars.spec, len(manifests.paths), len(tars.paths))
+        made += route_collections(
+            manifests.spec, tars.spec, len(manifests.paths), len(tars.paths), ordinal=tars.holds == OFFSETS
+        )
     return made
 
 
@@ -322,6 +336,8 @@ def _write(root: Root, private: str, job: str, report: Callable[[dict[str, Any]]
         "bytes": written.size, "records": written.records, "collections": written.collections,
         "segments": written.segments, "version": written.version, "sources": len(sources),
     }  # fmt: skip
+    if by_path := int(sources.by_path.sum()):
+        counts["paths"] = by_path
     return {"object": name, "layout_hash": written.layout_hash, "counts": counts}
 
 

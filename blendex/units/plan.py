@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from blendex.blend.choosing import by_paths, choose
 from blendex.blend.discover import Derivation, Discovery, Leaf, Pointer, Problem, Source, discover
 from blendex.blend.index_path import sidecar_files
 from blendex.blend.load import Limits
@@ -97,6 +98,8 @@ def _collisions(
     """
     places: dict[str, Source] = {}
     for source in sources:
+        if not KINDS[source.kind].loose:
+            continue
         try:
             files = sidecar_files(source.kind, source.path)
         except BlendexError as error:
@@ -210,14 +213,13 @@ def _packing(leaf: Leaf, row_of: dict[Source, int]) -> dict[str, Any]:
     if packing.refusal is not None:
         place = {"blend_file": leaf.file, "blend_line": leaf.line, "pointer": list(leaf.pointer)}
         return {"refused": place | packing.refusal.as_dict()}
-    remote = packing.remote
     return {
         "collections": [
             [item.role, item.kind, item.spec, runs_of(row_of[source] for source in item.sources if source in row_of)]
             for item in packing.collections
         ],
         "native": packing.native,
-        "remote": remote.path if remote is not None else None,
+        "paths": packing.paths,
     }
 
 
@@ -229,14 +231,15 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """Read the blend, find its sources, stat them.
 
     Args:
-        arguments: text, file, nested (path to text), world, roots, stores, max_sources, stat_threads.
+        arguments: text, file, nested (path to text), world, roots, stores, max_sources, stat_threads, packs, tars,
+            pack_sources (fewest sources of a dataset that is packed unasked).
         report: gets {"rows": [[kind, path, address, token, size, learn, derivation], …]} in chunks, sorted by
             (kind, path); sources that cannot be had are left out and named in the problems.
 
     Returns:
         datasets (with their leaves; a leaf's sources are runs of row numbers, its roles and what of it goes into a
-        pack are runs in the order of the blend), derived (what derived sources are made from), problems, warnings,
-        entries.
+        pack are runs in the order of the blend), packing (which datasets are packed, and why others are not), derived
+        (what derived sources are made from), problems, warnings, entries.
         A problem has ``pointer`` (the entry it belongs to) and ``scope``: ``entry`` for the YAML, ``source``
         for a file it names.
     """
@@ -246,8 +249,11 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     limits = limits_of(arguments)
     reader = FolderReader(storage, nested, limits.bytes)
     found: Discovery = discover(arguments["text"].encode(), arguments["file"], world, reader, limits)
+    paths = arguments.get("tars") == "paths"
+    choice = choose(found.datasets, arguments.get("packs", "none"), arguments.get("pack_sources", 1), paths=paths)
+    kept = by_paths(found.datasets, choice.wanted) if paths else found.datasets
 
-    leaves = [leaf for dataset in found.datasets for leaf in dataset.leaves]
+    leaves = [leaf for dataset in kept for leaf in dataset.leaves]
     owners: dict[Source, list[int]] = {}
     for number, leaf in enumerate(leaves):
         for source in leaf.sources:
@@ -261,6 +267,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     # Decoding rows takes seven times as long as indexing them: only where there are tars to hold them against.
     learnt = {source for leaf in leaves if leaf.tars for source in (*leaf.manifests, *leaf.tars)}
     problems = [entry_problem(item) for item in found.problems]
+    if choice.problem is not None:
+        problems.append(choice.problem.as_dict() | {"scope": "entry", "pointer": None})
     for leaf_number, error in (*_collisions(world, sources, owners), *derived.clashes(owners)):
         leaf = leaves[leaf_number]
         place = {"file": leaf.file, "line": leaf.line, "scope": "entry"}
@@ -302,7 +310,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         report({"rows": rows})
 
     datasets = []
-    for dataset in found.datasets:
+    for dataset in kept:
         described = []
         for leaf in dataset.leaves:
             numbers = [row_of[source] for source in leaf.sources if source in row_of]
@@ -335,6 +343,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         )
     return {
         "datasets": datasets,
+        "packing": choice.as_dict(),
         "derived": specs,
         "problems": problems,
         "warnings": [item.as_dict() for item in found.warnings],

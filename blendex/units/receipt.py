@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from blendex.errors import BlendexError, Code
+from blendex.storage.root import flush_file, flush_folder
 
 FORMAT = 1
 
@@ -79,6 +80,29 @@ def _json(path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _damaged(path, "is not a JSON object")
     return value
+
+
+def archive(mirror: str, target: str, private: str) -> None:
+    """Keep receipt and sources of a mirror outside of it, compressed, unless that was done: they outlive it.
+
+    Args:
+        mirror: the folder.
+        target: of the archive: the receipt on its first line, the sources on the others.
+        private: a name that nobody else uses, on the same filesystem.
+    """
+    import zstandard
+
+    if os.path.exists(target):
+        return
+    compressor = zstandard.ZstdCompressor(level=3)
+    with open(private, "xb") as file, compressor.stream_writer(file, closefd=False) as stream:
+        stream.write(orjson.dumps(_json(os.path.join(mirror, "receipt.json")), option=orjson.OPT_APPEND_NEWLINE))
+        with open(os.path.join(mirror, "sources.jsonl"), "rb") as part:
+            while piece := part.read(1 << 20):
+                stream.write(piece)
+    flush_file(private)
+    os.rename(private, target)
+    flush_folder(os.path.dirname(target))
 
 
 def find_source(mirror: str, kind: str, path: str) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def sort_of(kind: str, address: str, size: int) -> str:
     """The sort of a source: its kind, its store, and its size by powers of four.
@@ -10,3 +12,8 @@ def sort_of(kind: str, address: str, size: int) -> str:
     """
     scheme, sign, _ = address.partition("://")
     return f"{kind}:{scheme if sign else 'file'}:{size.bit_length() // 2}"
+
+
+def sort_of_derived(spec: dict[str, Any], records: int) -> str:
+    """The sort of a source that is made from others: what it takes goes by their records, not by its own size."""
+    return sort_of(spec["kind"], spec["address"], records)

@@ -45,7 +45,7 @@ from blendex.units.cross import check
 from blendex.units.facts import Facts
 from blendex.units.job import read_job
 from blendex.units.plan import FolderReader, limits_of
-from blendex.units.receipt import FORMAT, dumps, read_receipt
+from blendex.units.receipt import FORMAT, archive, dumps, read_receipt
 
 # A sidecar that need not be linked is written from its bundle; open bundles are few, sources are sorted by path.
 OPEN_OBJECTS = 32
@@ -283,29 +283,6 @@ def _changed(arguments: dict[str, Any]) -> list[str]:
     return changed
 
 
-def _archive_receipt(root: Root, key: str, attempt: str) -> None:
-    """Keep receipt and sources outside of the mirror: they outlive it."""
-    import zstandard
-
-    target = root.receipt(key)
-    if os.path.exists(target):
-        return
-    private = root.private(attempt, ".receipt")
-    mirror = root.mirror(key)
-    compressor = zstandard.ZstdCompressor(level=3)
-    with open(private, "xb") as file, compressor.stream_writer(file, closefd=False) as stream:
-        for name in ("receipt.json", "sources.jsonl"):
-            with open(os.path.join(mirror, name), "rb") as part:
-                data = part.read() if name == "receipt.json" else b""
-                if data:
-                    stream.write(orjson.dumps(orjson.loads(data), option=orjson.OPT_APPEND_NEWLINE))
-                while piece := part.read(1 << 20):
-                    stream.write(piece)
-    flush_file(private)
-    os.rename(private, target)
-    flush_folder(os.path.dirname(target))
-
-
 def _publish(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
     key = arguments["key"]
     staging = os.path.join(root.staging(arguments["attempt"]), "mirror")
@@ -408,20 +385,22 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     result = _renew(root, arguments) if os.path.isdir(mirror) else _publish(root, arguments)
     if "changed" in result:
         return result
-    _archive_receipt(root, key, arguments["attempt"])
+    archive(mirror, root.receipt(key), root.private(arguments["attempt"], ".receipt"))
     _write_build(root, arguments, blend, mirror)
     return result | {"mirror": mirror}
 
 
 def _access(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
     """How training can fetch what lies on AIStore; nothing where nothing does."""
+    needed = {name: value for pack in arguments["packs"] for name, value in pack.get("environment", {}).items()}
     if not arguments.get("access"):
-        return {"datasets": [], "environment": {}}
+        return {"datasets": [], "environment": needed}
     storage = open_stores(arguments)
     try:
-        return access.check(root, arguments, storage) or {}
+        found = access.check(root, arguments, storage) or {}
     finally:
         storage.close()
+    return found | {"environment": found.get("environment", {}) | needed}
 
 
 def _write_build(root: Root, arguments: dict[str, Any], blend: str, mirror: str) -> None:

@@ -16,9 +16,10 @@ from starlette.responses import Response
 from blendex.builds import describe, findings, log
 from blendex.builds.pace import pace
 from blendex.builds.submit import load_submission
-from blendex.catalog import blobs, builds, deaths, states, trace, workers
+from blendex.catalog import blobs, builds, deaths, notices, states, trace, workers
 from blendex.catalog.models import RUNNING, Build
 from service import lookup
+from service.addresses import public
 from service.dashboard import words
 from service.dashboard.forms import ask, read_form
 from service.dashboard.live import VERSION, Part, stream
@@ -104,7 +105,7 @@ def moving(house: House, session: Session, build: Build, now: float) -> dict[str
         "units": sum(sum(cell["units"].values()) for cell in cells),
         "speed": speed,
         "slowest": trace.kept_slowest(traced) if traced and not running else [],
-        "waits": describe.stragglers(session, build),
+        "waits": describe.stragglers(house.site, session, build),
         "died": deaths.of_build(session, build.id)[:DEATHS],
         "speeds": speeds(traced["bins"] if traced else None, TABLE),
     }
@@ -198,11 +199,13 @@ def _packing(datasets: list[dict[str, Any]], packs: list[dict[str, Any]] | None)
 
 def snippets(request: Request, build: str) -> dict[str, str]:
     """Lines to copy; what is in them is the address of this service and an id, quoted."""
-    address = shlex.quote(f"{request.base_url}v1/builds/{build}/path?wait=60")
-    line = f"curl -fsS --retry 60 --retry-max-time 3600 {address}"
+    address = shlex.quote(f"{public(request)}/v1/builds/{build}/path?wait=60")
+    # The header comes from a file: what stands in a command is seen by everybody on the machine, by ps.
+    token = ' -H @"$HOME/.blendex-token"' if request.app.state.house.site.settings.auth != "none" else ""
+    line = f"curl -fsS{token} --retry 60 --retry-max-time 3600 {address}"
     job = (
         "# once per job, in the batch script, before srun\n"
-        "BLENDEX_MIRROR=$(curl -fsS --retry 60 --retry-max-time 3600 --max-time 90 \\\n"
+        f"BLENDEX_MIRROR=$(curl -fsS{token} --retry 60 --retry-max-time 3600 --max-time 90 \\\n"
         f"  {address}) || exit 1\n"
         'test -f "$BLENDEX_MIRROR/READY" || exit 1\n'
         'export BLENDEX_MIRROR LHOTSE_INDEXES_ROOT="$BLENDEX_MIRROR/idx"\n'
@@ -214,7 +217,7 @@ def snippets(request: Request, build: str) -> dict[str, str]:
 def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Response:
     """The build."""
     with house.site.work.read() as session:
-        row = lookup.get_build(session, build)
+        row = lookup.get_build(house, session, build)
         now = states.now(session)
         values = moving(house, session, row, now)
         rows = builds.datasets(session, row.id)
@@ -230,8 +233,9 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
             "countable": row.sources > COUNTED,
             "why": row.options.get("accepted_why"),
             "who": row.options.get("accepted_by"),
-            "owner": house.site.settings.owner,
+            "owner": house.site.who.owner,
             "again": row.again,
+            "notices": notices.of_build(session, row.id),
         }
         diff = _diff(house, row)
     return page(request, "build.html", now, diff=diff, snippets=snippets(request, row.id), **values)
@@ -239,7 +243,7 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
 
 def _row(house: House, build: str) -> Build:
     with house.site.work.read() as session:
-        return lookup.get_build(session, build)
+        return lookup.get_build(house, session, build)
 
 
 @router.get("/live")
@@ -255,7 +259,7 @@ async def live(
 
     def make() -> Part:
         with house.site.work.read() as session:
-            current = lookup.get_build(session, known)
+            current = lookup.get_build(house, session, known)
             now = states.now(session)
             values = moving(house, session, current, now)
         turned = ("turn",) if values["build"]["state"] != shown else ()
@@ -284,7 +288,7 @@ def speeds(bins: dict[str, Any] | None, most: int = trace.BINS) -> list[tuple[fl
 def plot(house: HouseOf, build: str) -> Response:
     """Bytes and sources per second over time: what the plot shows."""
     with house.site.work.read() as session:
-        row = lookup.get_build(session, build)
+        row = lookup.get_build(house, session, build)
         traced = trace.of_build(session, row, describe.is_running(row))
     rows = speeds(traced["bins"] if traced else None)
     return Json(
@@ -302,7 +306,7 @@ def units(
 ) -> Response:
     """The table behind the strip: units while they are there, cells when they went."""
     with house.site.work.read() as session:
-        row = lookup.get_build(session, build)
+        row = lookup.get_build(house, session, build)
         now = states.now(session)
         running = describe.is_running(row)
         rows = trace.page(session, row.id, state=state or None, after=after, limit=UNITS + 1) if running else []
@@ -321,7 +325,7 @@ def units(
 def posted(request: Request, house: HouseOf, build: str, line: Page = 0) -> Response:
     """The posted blend, some hundred lines at a time."""
     with house.site.work.read() as session:
-        row = lookup.get_build(session, build)
+        row = lookup.get_build(house, session, build)
         text = _posted(session, row, _plan(session, row), line, FULL_LINES)
         now = states.now(session)
     return page(request, "posted.html", now, build=row, posted=text)
@@ -331,7 +335,7 @@ def posted(request: Request, house: HouseOf, build: str, line: Page = 0) -> Resp
 def found(request: Request, house: HouseOf, build: str) -> Response:
     """What was found in its sources, counted now."""
     with house.site.work.read() as session:
-        row = lookup.get_build(session, build)
+        row = lookup.get_build(house, session, build)
         report = findings.report(house.site, session, row, 100)
         now = states.now(session)
     return page(request, "findings.html", now, build=row, findings=report)

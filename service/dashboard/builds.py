@@ -73,15 +73,16 @@ def _read(house: House, wish: Filter) -> tuple[dict[str, Any], float]:
     """What the list shows: builds that run apart, when nothing is filtered."""
     before = lookup.build_id(wish.before) if wish.before else None
     with house.site.work.read() as session:
-        census = builds.census(session)
+        team = house.site.who.only
+        census = builds.census(session, team)
         wanted = GROUPS[wish.state] or (states.ENDED if wish.plain or wish.before else ())
         if wish.narrowed:
             wanted = GROUPS[wish.state]
         found = builds.page(
-            session, states=wanted, name=wish.name or None, owner=wish.owner or None, text=wish.text or None,
+            session, team=team, states=wanted, name=wish.name or None, owner=wish.owner or None, text=wish.text or None,
             labels=wish.labels, before=before, limit=PAGE + 1,
         )  # fmt: skip
-        running = builds.page(session, states=RUNNING, limit=MOST_RUNNING) if wish.plain else []
+        running = builds.page(session, team=team, states=RUNNING, limit=MOST_RUNNING) if wish.plain else []
         rows = [_row(house, session, build) for build in found[:PAGE]]
         values = {
             "running": [_row(house, session, build) for build in running],
@@ -98,7 +99,7 @@ def listed(request: Request, house: HouseOf, wish: Annotated[Filter, Depends()])
     """Builds: what runs, then what ended, newest first."""
     values, now = _read(house, wish)
     with house.site.work.read() as session:
-        owners = builds.owners(session)
+        owners = builds.owners(session, team=house.site.who.only)
     return page(request, "builds.html", now, owners=owners, **values)
 
 

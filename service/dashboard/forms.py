@@ -16,6 +16,7 @@ import orjson
 from starlette.requests import Request
 
 from blendex.errors import BlendexError, Code
+from service.callers import FORWARDED
 from service.dashboard.pages import check_token
 from service.multipart import parts
 
@@ -105,6 +106,14 @@ def refused(problem: dict[str, Any]) -> BlendexError:
     )
 
 
+def credentials(request: Request) -> dict[str, str]:
+    """What a request says of who asks, under its own number."""
+    proxy = request.app.state.house.site.settings.proxy
+    names = ["authorization", "cookie", *FORWARDED, *([proxy.user_header, proxy.team_header] if proxy else [])]
+    said = {name: request.headers[name] for name in names if name in request.headers}
+    return said | {"X-Request-Id": request.state.number}
+
+
 async def ask(
     request: Request,
     address: str,
@@ -114,9 +123,10 @@ async def ask(
     kind: str = "application/json",
 ) -> Answer:
     """POST to the API of this very app: a page can do what the API can, and nothing else."""
-    transport = httpx.ASGITransport(request.app, raise_app_exceptions=False)
+    client_address = (request.client.host, request.client.port) if request.client else ("", 0)
+    transport = httpx.ASGITransport(request.app, raise_app_exceptions=False, client=client_address)
     async with httpx.AsyncClient(transport=transport, base_url="http://inside", timeout=SECONDS) as client:
-        headers = {"Content-Type": kind, "Accept": "application/json"}
+        headers = credentials(request) | {"Content-Type": kind, "Accept": "application/json"}
         answer = await client.post(address, params=list(query), content=content, headers=headers)
         return Answer(answer.status_code, answer.content)
 

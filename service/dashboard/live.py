@@ -84,12 +84,16 @@ def stream(request: Request, house: House, subject: str, key: str, make: Callabl
     seen = int(given) if VERSION.fullmatch(given) else None
     renders: Renders = request.app.state.renders
 
+    who = house.site.who
+    # What teams see differs; everybody of one sees the same.
+    seen_by = f"{'*' if who.everything else who.team}/{key}"
+
     async def events() -> AsyncIterator[ServerSentEvent]:
         house.watch.streams += 1
         try:
             async with aclosing(house.watch.follow(subject, seen)) as states:
                 async for state in states:
-                    (text, told), seconds = await renders.get(key, state.version, make)
+                    (text, told), seconds = await renders.get(seen_by, state.version, make)
                     yield ServerSentEvent(text, id=str(state.version), retry=1000)
                     for event in told:
                         yield ServerSentEvent(event, event=event, id=str(state.version))

@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.builds import describe, verifying
-from blendex.builds.control import not_found
 from blendex.builds.difference import Difference, difference
+from blendex.builds.naming import not_found
 from blendex.builds.usage import usage
-from blendex.catalog import builds, mirrors, states, verifications
+from blendex.catalog import builds, holds, mirrors, states, verifications
+from blendex.catalog.models import Mirror
 from blendex.errors import BlendexError
 from blendex.units.receipt import read_receipt
 from service import lookup
@@ -37,34 +38,35 @@ Key = Annotated[str, Query(max_length=64)]
 
 def _read(house: House, text: str, before: str) -> tuple[dict[str, Any], float]:
     with house.site.work.read() as session:
-        start = None
-        if before:
-            row = mirrors.get(session, lookup.mirror_key(before))
-            if row is None:
-                raise not_found("mirror", before)
-            start = row.id
+        start = lookup.mirror_after(house, session, before) if before else None
+        team, last = house.site.who.only, None
         holders: dict[str, str] = {}
         whole = True
         if text.startswith("/") and house.site.root.path not in text:
             # A path is that of a source: whose lists hold it?
-            used = usage(session, text)
+            used = usage(session, text, team)
             whole = used.whole
             holders = {item["mirror"]: item["kind"] for item in used.uses if item["mirror"]}
-            found = [row for key in holders if (row := mirrors.get(session, key)) is not None]
-        elif text:
-            found = mirrors.search(session, text, before=start, limit=PAGE + 1)
+            rows = (mirrors.get(session, key) for key in holders)
+            found = [row for row in rows if row is not None and house.resolver.verdicts.mirror(house.site, row.key)]
         else:
-            found = mirrors.page(session, before=start, limit=PAGE + 1)
+
+            def fetch(after: int | None, most: int) -> list[Mirror]:
+                if text:
+                    return mirrors.search(session, text, before=after, limit=most, team=team)
+                return mirrors.page(session, before=after, limit=most)
+
+            found, last = house.resolver.verdicts.page(house.site, fetch, start, PAGE)
         verified = verifications.of(session, [row.key for row in found[:PAGE]])
-        rows = [
+        shown = [
             describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))
             for row in found[:PAGE]
         ]
-        names = mirrors.names_of(session, [row["key"] for row in rows])
-        following = urlencode({"text": text, "before": rows[-1]["key"]}) if len(found) > PAGE else None
+        names = mirrors.names_of(session, [row["key"] for row in shown], team)
+        following = urlencode({"text": text, "before": last}) if last is not None else None
         now = states.now(session)
     return {
-        "rows": rows, "names": names, "next": following, "text": text, "before": before, "by_source": bool(holders),
+        "rows": shown, "names": names, "next": following, "text": text, "before": before, "by_source": bool(holders),
         "whole": whole,
     }, now  # fmt: skip
 
@@ -101,9 +103,13 @@ def show(
         row = mirrors.get(session, key)
         verified = verifying.summary(verifications.of(session, [key]).get(key))
         summary = describe.mirror_summary(house.site, row) if row is not None else None
-        users = builds.of_mirror(session, key, 20)
-        names = mirrors.names_of(session, [key]).get(key, [])
-        others = [item for item in mirrors.page(session, limit=12) if item.key != key and item.state != "collected"]
+        users = builds.of_mirror(session, key, 20, house.site.who.only)
+        names = mirrors.names_of(session, [key], house.site.who.only).get(key, [])
+        newest, _ = house.resolver.verdicts.page(
+            house.site, lambda after, most: mirrors.page(session, before=after, limit=most), None, 12
+        )
+        others = [item for item in newest if item.key != key and item.state != "collected"]
+        held_by = holds.of_mirror(session, key, house.site.who.only)
         now = states.now(session)
     receipt = trouble = None
     held: dict[str, Any] = {"items": [], "next": None}
@@ -111,6 +117,8 @@ def show(
     if answer.path is not None:
         try:
             receipt = read_receipt(answer.path, key)
+            if not house.site.who.everything:
+                receipt["excluded"] = []  # they may be another team's; a build tells its own
             held = _sources(answer.path, at)
             if against.strip():
                 compared = _compare(house, answer.path, against.strip(), receipt)
@@ -120,7 +128,7 @@ def show(
         request, "mirror.html", now,
         key=key, mirror=summary, state="collected" if answer.path is None else "published", receipt=receipt,
         names=names, users=users, others=others, held=held, at=at, against=against.strip(), compared=compared,
-        trouble=trouble, folder=answer.path, verified=verified,
+        trouble=trouble, folder=answer.path, held_by=held_by, verified=verified,
     )  # fmt: skip
 
 

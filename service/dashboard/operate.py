@@ -12,12 +12,13 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from blendex.builds import abilities
 from blendex.builds.figures import worker_summary
 from blendex.catalog import builds, deaths, pauses, revision, states, trace, units, workers
 from blendex.observability import metrics
 from service import health
 from service.dashboard.live import Part, stream
-from service.dashboard.pages import PageRoute, clock, page, render
+from service.dashboard.pages import PageRoute, page, render
 from service.house import House, HouseOf
 from service.query import refuse_unknown
 from service.replies import Json
@@ -52,6 +53,7 @@ def _workers(house: House) -> tuple[dict[str, Any], float]:
         found = [worker_summary(worker, alive) for worker, alive in workers.page(session)]
         held = trace.of_worker(session, [item["id"] for item in found])
         died = deaths.recent(session)
+        lacking = abilities.lacking(session)
         now = states.now(session)
     for item in found:
         item["held"] = held.get(item["id"], [])
@@ -66,7 +68,7 @@ def _workers(house: House) -> tuple[dict[str, Any], float]:
     latest = max((item["seen_at"] for item in alive), default=0.0)
     if alive and (not _SEEN or _SEEN[-1][0] < latest):
         _SEEN.append((latest, sum(item["taken_bytes"] for item in alive), sum(item["budget_bytes"] for item in alive)))
-    return {"workers": found, "alive": len(alive), "died": died}, now
+    return {"workers": found, "alive": len(alive), "died": died, "lacking": lacking}, now
 
 
 @router.get("/workers")
@@ -139,6 +141,21 @@ def _answers() -> dict[str, Any]:
     return {"classes": sorted(by_class.items()), "worst": worst.most_common(5), "outcomes": sorted(outcomes.items())}
 
 
+def _work(house: House) -> tuple[dict[str, Any] | None, float]:
+    """What is to be done and who is there; the catalog's clock."""
+    with house.site.work.read() as session:
+        told = workers.page(session)
+        return {
+            "waiting": units.waiting(session),
+            "units": sorted(units.census(session).items()),
+            "builds": builds.census(session),
+            "outbox": builds.outbox_length(session),
+            "paused": pauses.current(session),
+            "alive": sum(alive for _, alive in told),
+            "silent": sum(not alive for _, alive in told),
+        }, states.now(session)
+
+
 @router.get("/health")
 def healthy(request: Request, house: HouseOf) -> Response:
     """Stores, queue, database, disk, errors."""
@@ -147,19 +164,12 @@ def healthy(request: Request, house: HouseOf) -> Response:
         ("Root", health.root(house), house.site.root.path),
         ("Work", "" if house.alive() else "has stopped", "claim loop or relay of this process"),
     ]
-    with house.site.work.read() as session:
-        values: dict[str, Any] = {
-            "waiting": units.waiting(session),
-            "units": sorted(units.census(session).items()),
-            "builds": builds.census(session),
-            "outbox": builds.outbox_length(session),
-            "paused": pauses.current(session),
-            "alive": sum(alive for _, alive in workers.page(session)),
-            "silent": sum(not alive for _, alive in workers.page(session)),
-        }
+    values, now = house.resolver.either(lambda: _work(house), lambda: (None, 0.0))
+    # Of the service, not of the team of whoever looks.
+    roots = request.app.state.house.site.roots
     return page(
-        request, "health.html", clock(house),
-        checks=checks, disk=_disk(house.site.root.path), stores=[_store(path) for path in house.site.roots],
+        request, "health.html", now, work=values,
+        checks=checks, disk=_disk(house.site.root.path), stores=[_store(path) for path in roots],
         revision=revision.head(), answers=_answers(), python=platform.python_version(),
-        streams=house.watch.streams, **values,
+        streams=house.watch.streams,
     )  # fmt: skip

@@ -18,14 +18,16 @@ from urllib.parse import urlencode
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from sqlalchemy.exc import OperationalError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from blendex.catalog import states, trace
+from blendex.catalog.dialect import AWAY
 from blendex.errors import BlendexError, Code
 from blendex.version import __version__
 from service import problems
+from service.addresses import secure
+from service.callers import Caller
 from service.dashboard import drawing, words
 from service.house import House
 
@@ -134,10 +136,11 @@ def page(request: Request, template: str, now: float, status: int = 200, **value
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     if request.method != "GET" and request.url.path not in FORMS:
         here = "/builds"  # where there is only a form to be sent to, there is nothing to come back to
+    values |= {"caller": known_caller(request)}
     text = render(template, now, token=token, theme=theme_of(request), here=here, path=request.url.path, **values)
     answer = HTMLResponse(text.encode("utf-8", "backslashreplace"), status)
     if request.cookies.get(CSRF) != token:
-        answer.set_cookie(CSRF, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        answer.set_cookie(CSRF, token, httponly=True, samesite="strict", secure=secure(request))
     return answer
 
 
@@ -145,6 +148,18 @@ def clock(house: House) -> float:
     """The catalog's clock: whatever a page tells of times is told by it."""
     with house.site.work.read() as session:
         return states.now(session)
+
+
+def known_caller(request: Request) -> Caller | None:
+    """Who is logged in; None without accounts, and while nobody is."""
+    found: Caller | None = getattr(request.state, "caller", None)
+    return found if found is not None and found.team else None
+
+
+def login_address(request: Request) -> str:
+    """Where to log in, to come back to what was asked for."""
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"/login?{urlencode({'next': here})}"
 
 
 def see(address: str) -> Response:
@@ -168,6 +183,8 @@ class PageRoute(APIRoute):
             try:
                 return await inner(request)
             except BlendexError as error:
+                if error.code is Code.UNAUTHENTICATED and request.method == "GET":
+                    return see(login_address(request))
                 return trouble(request, error, problems.STATUS[error.code])
             except RequestValidationError as error:
                 wrong = "; ".join(".".join(str(part) for part in item["loc"][1:]) for item in error.errors()[:5])
@@ -175,9 +192,8 @@ class PageRoute(APIRoute):
                     Code.BAD_REQUEST, f"this address cannot be read: {wrong}.", next_step="Go back and choose again."
                 )
                 return trouble(request, told, 400)
-            except OperationalError:
+            except AWAY:
                 problems.logger.exception("the database does not answer: %s", request.url.path)
-                told = BlendexError(Code.BUSY, "the database does not answer.", next_step="Reload in a few seconds.")
-                return trouble(request, told, 503)
+                return trouble(request, problems.away(), 503)
 
         return handler

@@ -6,7 +6,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from service.dashboard import build, builds, lint, mirrors, operate, sources
+from service.addresses import secure
+from service.dashboard import build, builds, lint, login, mirrors, operate, sources
 from service.dashboard.forms import read_form
 from service.dashboard.live import Renders
 from service.dashboard.pages import THEME, THEMES, YEAR, PageRoute, see
@@ -29,7 +30,7 @@ async def theme(request: Request) -> Response:
     if form.get("theme") in THEMES:
         answer.set_cookie(
             THEME, form.get("theme"), max_age=YEAR, samesite="lax", httponly=True,
-            secure=request.url.scheme == "https",
+            secure=secure(request),
         )  # fmt: skip
     return answer
 
@@ -37,5 +38,6 @@ async def theme(request: Request) -> Response:
 def install(app: FastAPI) -> None:
     """Serve the pages."""
     app.state.renders = Renders()
-    for part in (router, builds.router, build.router, mirrors.router, sources.router, operate.router, lint.router):
-        app.include_router(part)
+    app.include_router(router)
+    for part in (builds, build, mirrors, sources, operate, lint, login):
+        app.include_router(part.router)

@@ -6,23 +6,42 @@ from typing import Annotated
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query
+from sqlalchemy.orm import Session
 from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.builds import history
 from blendex.builds.usage import usage
+from blendex.builds.visibility import DERIVED, reader
 from blendex.catalog import sources, states
 from blendex.formats.crosscheck import CROSS_FINDINGS
 from blendex.formats.findings import FINDINGS
 from service.dashboard.pages import PageRoute, page
-from service.house import HouseOf
+from service.house import House, HouseOf
 from service.query import refuse_unknown
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=[Depends(refuse_unknown)])
 
 PAGE = 50
 MOST_USES = 100
+# Sources that are looked through for a page of those that a team may read.
+BATCH, MOST_BATCHES = 1_000, 20
 Text = Annotated[str, Query(max_length=4096)]
+
+
+def _seen(house: House, session: Session, text: str, after: tuple[str, str] | None) -> list[sources.Seen]:
+    """One more than a page of sources that whoever asks may read."""
+    if house.site.who.everything:
+        return sources.look(session, text, after=after, limit=PAGE + 1)
+    may = reader(house.site)
+    found: list[sources.Seen] = []
+    for _ in range(MOST_BATCHES):
+        rows = sources.look(session, text, after=after, limit=BATCH)
+        found += [row for row in rows if may(row.address) and not row.address.startswith(DERIVED)]
+        if len(found) > PAGE or len(rows) < BATCH:
+            break
+        after = rows[-1].address, rows[-1].recipe
+    return found[: PAGE + 1]
 
 
 @router.get("/sources")
@@ -31,9 +50,9 @@ def listed(request: Request, house: HouseOf, path: Text = "", after: Text = "", 
     text = path.strip()
     with house.site.work.read() as session:
         place = (after, recipe) if after else None
-        found = sources.look(session, text, after=place, limit=PAGE + 1)
+        found = _seen(house, session, text, place)
         exact = [item for item in found if text in (item.address, item.path)] if text else []
-        used = usage(session, text) if text and (exact or not found) else None
+        used = usage(session, text, house.site.who.only) if text and (exact or not found) else None
         contents = [history.contents(house.site, session, item, used, text) for item in exact] if used else []
         now = states.now(session)
     rows = found[:PAGE]

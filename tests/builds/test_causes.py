@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, text
 
-from blendex.builds import control, describe
+from blendex.builds import causes, control, describe, reap
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site
@@ -165,13 +165,35 @@ def test_lost_leases_are_no_deaths(open_site: OpenSite, data: Path) -> None:
         with site.work.write() as session:
             unit = states.claim_unit(session, f"w{number}", -1, 2**40)
             assert unit is not None
-        from blendex.builds import reap
-
         reap.reap(site)
     with site.work.read() as session:
         assert session.execute(select(Unit.attempts, Unit.losses)).one() == (0, 3)
         assert [item["cause"] for item in deaths.of_build(session, build.id)] == ["lost_lease"] * 3
     assert work_until_ended(site, build.id, runner=InlineRunner())["state"] == "ready"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_workers_that_somebody_kills_are_held_against_no_unit(open_site: OpenSite, data: Path, alone: bool) -> None:
+    """Two units are lost with each of five workers: killed. One is, alone: it may be what kills them."""
+    site = open_site(unit_sources=1)
+    build, _ = submit(site, submission(corpus(data, shards=1), data))
+    ClaimLoop(site, InlineRunner(), idle=lambda: states_of(site) == {"waiting"}, classes=("plan",)).run()
+    for number in range(causes.MOST_LOSSES):
+        with site.work.write() as session:
+            for _ in range(1 if alone else 2):
+                assert states.claim_unit(session, f"w{number}", -1, 2**40, classes=("index",)) is not None
+        reap.reap(site)
+        with site.work.write() as session:  # much later
+            session.execute(text("UPDATE deaths SET at = at - 10000"))
+    ended = work_until_ended(site, build.id, runner=InlineRunner())
+    assert ended["state"] == ("failed" if alone else "ready")
+    if alone:
+        assert [item["code"] for item in ended["problems"]] == ["child_died"]
+
+
+def states_of(site: Site) -> set[str]:
+    with site.work.read() as session:
+        return set(session.execute(select(Unit.state).where(Unit.work == "index")).scalars())
 
 
 def test_a_full_disk_pauses_and_goes_on(open_site: OpenSite, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

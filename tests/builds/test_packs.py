@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from blendex.blend.world import World
-from blendex.builds import control
+from blendex.builds import access, control
 from blendex.builds.preview import preview
 from blendex.builds.run import run_build, work_until_ended
 from blendex.builds.site import Site
@@ -27,7 +28,7 @@ from blendex.formats.packreader import PackReader, verify
 from blendex.units.against import against
 from blendex.units.receipt import read_receipt, read_sources
 from blendex.units.verify import run as verify_mirror
-from tests.support.corpus import corpus, manifest, put, sidecars, submission, tar, wait_until_calm
+from tests.support.corpus import corpus, manifest, put, sidecars, site, submission, tar, wait_until_calm
 from tests.support.inline import InlineRunner
 
 OpenSite = Callable[..., Site]
@@ -474,3 +475,144 @@ def test_sources_that_became_more_are_not_those_of_the_pack(open_site: OpenSite,
     put(data / "t/00.tar", tar(["b.wav"]))
     (fault,) = against(str(path), result["blend"], world)["faults"]
     assert "source 1 of its paths is" in fault
+
+
+def stored(folder: Path, shards: int = 3) -> tuple[str, World]:
+    """A corpus whose tars are named by URLs, which the view leads back to the folder; a blend over it."""
+    blend = corpus(folder, shards=shards).replace(f"tarred_audio_filepaths: {folder}", "tarred_audio_filepaths: ais://b")
+    return blend, World(base=str(folder), view=(("ais://b", str(folder)),))
+
+
+def test_tars_that_are_packed_by_paths_are_not_read(data: Path, tmp_path: Path) -> None:
+    blend, world = stored(data)
+    for shard in range(3):
+        put(data / f"a/audio_{shard}.tar", b"no tar at all")
+    house = site(tmp_path / "root")
+    wait_until_calm()
+    asked = Submission(blend.encode(), f"{data}/blend.yaml", world, packs="all", tars="paths")
+    result = ready(house, asked)
+    (path,) = packs_of(result).values()
+    with PackReader(str(path)) as pack:
+        verify(pack)
+        tars = next(item for item in pack.collections.values() if item.kind == "nemo_tar")
+        assert [(tars.path(n), tars.source_size(n)) for n in range(3)] == [
+            (f"ais://b/a/audio_{n}.tar", len(b"no tar at all")) for n in range(3)
+        ]
+        assert (len(pack.collections), len(tars)) == (2, 0)
+    assert sidecars(result["path"]) == {}
+    assert against(str(path), result["blend"], world) == {"dataset": "nemo_tarred-0", "faults": []}
+    needed = {"USE_AIS_GET_BATCH": "true"}
+    assert result["packs"][0]["environment"] == read_receipt(result["path"])["packs"][0]["environment"] == needed
+    assert access.environment(house, result["id"]) == needed
+    assert verify_mirror({"mirror": result["path"], "sources": True}, lambda _: None)["faults"] == []
+    assert preview(house, InlineRunner(), asked).mirror == result["mirror"]
+    assert run(house, Submission(blend.encode(), f"{data}/blend.yaml", world, packs="all"))["state"] == "failed"
+
+
+def test_a_manifest_for_several_tars_keeps_its_shard_route_by_paths(data: Path, tmp_path: Path) -> None:
+    rows = [{"audio_filepath": f"{s}_{i}.wav", "duration": 1, "shard_id": s} for s in range(3) for i in range(2)]
+    for shard in range(3):
+        put(data / f"a/audio_{shard}.tar", tar([f"{shard}_{i}.wav" for i in range(2)]))
+    put(data / "a/all.json", b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    blend = (
+        f"- type: nemo_tarred\n  manifest_filepath: {data}/a/all.json\n"
+        "  tarred_audio_filepaths: ais://b/a/audio__OP_0..2_CL_.tar\n"
+    )
+    world = World(base=str(data), view=(("ais://b", str(data)),))
+    asked = Submission(blend.encode(), f"{data}/b.yaml", world, packs="all", tars="paths")
+    result = ready(site(tmp_path / "root"), asked)
+    (path,) = packs_of(result).values()
+    with PackReader(str(path)) as pack:
+        kinds = {item.kind: item for item in pack.collections.values()}
+        assert set(kinds) == {"jsonl", "nemo_tar", "nemo_manifest_row_to_tar_shard_v1"}
+        assert [kinds["nemo_manifest_row_to_tar_shard_v1"].value(n) for n in range(6)] == [0, 0, 1, 1, 2, 2]
+    assert against(str(path), result["blend"], world)["faults"] == []
+
+
+def test_paths_alone_are_refused_where_nothing_fetches_by_them(data: Path, tmp_path: Path) -> None:
+    house = site(tmp_path / "root")
+    result = ready(house, submission(corpus(data), data, packs="all", tars="paths"))
+    (reason,) = reasons(result)["nemo_tarred-0"]
+    assert "fetches nothing from a filesystem" in reason
+    assert len(sidecars(result["path"])) == 6
+    with pytest.raises(BlendexError, match="reads no tars"):
+        run(house, submission(corpus(data), data, packs="all", tars="paths", sidecars="all"))
+
+
+def test_a_dataset_of_paths_that_cannot_be_packed_fails_by_name(data: Path, tmp_path: Path) -> None:
+    blend, world = stored(data)
+    put(data / "a/manifest_1.json", b'{"audio_filepath": "a.wav"}\n{"a": 1} {"b": 2}\n')
+    asked = Submission(blend.encode(), f"{data}/blend.yaml", world, packs="all", tars="paths")
+    result = run(site(tmp_path / "root"), asked)
+    assert result["state"] == "failed"
+    assert "nemo_tarred-0 has no pack" in result["error"]["message"]
+    assert result["error"]["file"] == f"{data}/a/manifest_1.json"
+
+
+def test_a_build_follows_a_folder_that_was_renamed_without_reading(open_site: OpenSite, data: Path) -> None:
+    house = open_site()
+    blend = corpus(data / "old")
+    wait_until_calm()
+    first = ready(house, submission(f"# {data}/older stays\n{blend}", data, packs="all"))
+    (data / "old").rename(data / "new")
+    made = control.rebind(house, first["id"], [(f"{data}/old/", f"{data}/new")])
+    result = work_until_ended(house, made, runner=InlineRunner())
+    assert (result["state"], result["opened"]) == ("ready", 0), result["problems"]
+    assert result["mirror"] != first["mirror"]
+    text = Path(result["blend"]).read_text()
+    assert f"# {data}/older stays\n" in text
+    assert f"{data}/old/" not in text
+    (before,), (after,) = packs_of(first).values(), packs_of(result).values()
+    with PackReader(str(before)) as old, PackReader(str(after)) as new:
+        verify(new)
+        for one, other in zip(old.collections.values(), new.collections.values(), strict=True):
+            assert len(one) == len(other)
+            for number in range(len(one) if one.kind in ("jsonl", "nemo_tar") else 0):
+                here, there = one.locate(number), other.locate(number)
+                assert (here.start, here.end) == (there.start, there.end)
+                assert there.path == here.path.replace("/old/", "/new/")
+    moved = submission(f"# {data}/older stays\n{blend}".replace("/old/", "/new/"), data, packs="all")
+    assert ready(house, moved)["mirror"] == result["mirror"]
+
+
+def test_a_build_follows_copies_by_their_content_alone(data: Path, tmp_path: Path) -> None:
+    house = site(tmp_path / "root")
+    blend = corpus(data / "old")
+    wait_until_calm()
+    first = ready(house, submission(blend, data, packs="all"))
+    shutil.copytree(data / "old", data / "new")
+    made = control.rebind(house, first["id"], [(f"{data}/old", f"{data}/new")])
+    result = work_until_ended(house, made, runner=InlineRunner())
+    assert (result["state"], result["opened"]) == ("ready", 6), result["problems"]
+    put(data / "new/a/manifest_1.json", manifest(5, "a9_"))
+    put(data / "new/a/audio_1.tar", tar([f"a9_{i}.wav" for i in range(5)]))
+    made = control.rebind(house, first["id"], [(f"{data}/old", f"{data}/new")])
+    result = work_until_ended(house, made, runner=InlineRunner())
+    assert result["state"] == "failed"
+    assert [(item["code"], Path(item["path"]).name) for item in result["problems"]] == [
+        (Code.SOURCE_CHANGED, "manifest_1.json"),
+        (Code.SOURCE_CHANGED, "audio_1.tar"),
+    ]
+    for moves in ([], [("old", "new")], [("/nowhere", "/new")]):
+        with pytest.raises(BlendexError) as caught:
+            control.rebind(house, first["id"], moves)
+        assert caught.value.code == Code.BAD_REQUEST
+
+
+def test_one_dataset_is_rolled_back_alone(data: Path, tmp_path: Path) -> None:
+    house = site(tmp_path / "root")
+    blend = corpus(data, name="a") + corpus(data, name="b")
+    kept = {path: path.read_bytes() for path in (data / "a").iterdir()}
+    wait_until_calm()
+    first = packs_of(ready(house, submission(blend, data, packs="all")))
+    put(data / "a/manifest_1.json", manifest(4, "a1_"))
+    put(data / "b/manifest_1.json", manifest(4, "b1_"))
+    second = packs_of(ready(house, submission(blend, data, packs="all")))
+    for path, content in kept.items():
+        put(path, content)
+    runner = InlineRunner()
+    result = run_build(house, submission(blend, data, packs="all"), runner=runner)
+    assert "blendex.units.pack:run" not in [call.function for call in runner.calls]
+    inodes = {name.partition("-")[0]: path.stat().st_ino for name, path in packs_of(result).items()}
+    assert inodes["a"] == next(path.stat().st_ino for name, path in first.items() if name.startswith("a-"))
+    assert inodes["b"] == next(path.stat().st_ino for name, path in second.items() if name.startswith("b-"))

@@ -11,15 +11,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from blendex.blend.discover import Source
 from blendex.blend.world import World
+from blendex.builds.progress import DERIVE_MEMORY
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
+from blendex.catalog import observations
 from blendex.formats.sgroute import HEADER, Digests, Input, identity_digest, pack, prefix_digest, spec_digest
 from blendex.formats.summary import Origin
+from blendex.units import derive
 from blendex.units.plan import _collisions
 from blendex.units.verify import run as verify
 from tests.support import corpus
@@ -156,6 +160,27 @@ def test_a_route_is_derived_and_the_ready_blend_points_at_it(open_site: OpenSite
     assert len(corpus.sidecars(mirror)) == 5
     again, row = _build(site, text, data)
     assert (again, row["opened"]) == (mirror, 0)
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
+def test_what_deriving_takes_is_learnt_by_the_records_it_goes_through(open_site: OpenSite, data: Path) -> None:
+    site, text = open_site(), _collection(data)
+    runner = InlineRunner()
+    run_build(site, corpus.submission(text, data), runner=runner)
+    (call,) = [call for call in runner.calls if call.function.startswith("blendex.units.derive")]
+    assert call.memory == DERIVE_MEMORY
+    told: list[dict[str, Any]] = []
+    derive.run(call.arguments | {"attempt": "x.9-9"}, told.append)
+    sort = told[0]["sort"]
+    assert sort == "sharegpt_route:file:1"  # 2 + 1 rows, 2 + 1 members
+    with site.work.write() as session:
+        for _ in range(observations.ENOUGH):
+            observations.record(session, {sort: 40 * 2**20}, 0)
+    os.utime(data / "c/m_0.jsonl", ns=(OLD_NS + 1, OLD_NS + 1))
+    again = InlineRunner()
+    run_build(site, corpus.submission(text, data), runner=again)
+    (call,) = [call for call in again.calls if call.function.startswith("blendex.units.derive")]
+    assert call.memory == 40 * 2**20 * observations.MARGIN + observations.BASE_BYTES
 
 
 def test_a_route_follows_its_inputs(open_site: OpenSite, data: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.progress import track
 
+from tests.chaos import collecting
 from tests.chaos.trial import Scenario, prepare, trial
 from tests.support.corpus import wait_until_calm
 
@@ -51,9 +52,13 @@ def main() -> None:
             work = pool.map(partial(one, folder, scenarios, seed), range(options.count), chunksize=8)
             for place in track(work, total=options.count, description="crash points"):
                 tally[place] += 1
+        ground = collecting.prepare(folder / "collecting")
+        for stop_at in track(range(1, ground.steps + 1), description="crash points of collecting"):
+            collecting.trial(folder, ground, stop_at)
+            tally[f"collect {ground.trail[stop_at - 1]}"] += 1
     for place, count in sorted(tally.items()):
         print(f"{count:6} {place}")
-    print(f"{options.count} stopped and restarted, 0 violations, {time.monotonic() - started:.0f} s")
+    print(f"{sum(tally.values())} stopped and restarted, 0 violations, {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from tests.chaos import trial as trials
 from tests.chaos.trial import Scenario, check_mirrors, prepare, trial
 from tests.support.corpus import sidecars, wait_until_calm
 
+pytestmark = pytest.mark.slow
+
 SHARES = 4
 COUNT = 30
 

@@ -14,6 +14,8 @@ from tests.cluster.cluster import Worker, wait_for
 from workers import liveness
 from workers.liveness import Beat, trouble
 
+pytestmark = pytest.mark.slow
+
 
 def healthcheck(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -19,6 +19,8 @@ from tests.cluster.cluster import LEASE_SECONDS, Api, Cluster, Worker, running, 
 from tests.support import services
 from tests.support.corpus import corpus
 
+pytestmark = pytest.mark.slow
+
 Calm = Callable[[str, Path], dict[str, Any]]
 # A reaper comes several times in a lease; a slow machine gets a second more.
 RECOVERY = 2 * LEASE_SECONDS + 1

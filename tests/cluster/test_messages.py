@@ -22,6 +22,8 @@ from tests.support.corpus import corpus
 from workers.app import create_celery, queue_length, send_wake
 from workers.relay import MOST_MESSAGES
 
+pytestmark = pytest.mark.slow
+
 Calm = Callable[[str, Path], dict[str, Any]]
 
 

@@ -10,8 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster.cluster import Cluster, wait_for
 from tests.support.corpus import corpus, wait_until_calm
+
+pytestmark = pytest.mark.slow
 
 Calm = Callable[[str, Path], dict[str, Any]]
 

@@ -292,6 +292,7 @@ def test_the_program_understands_its_settings(docs: list[Doc], monkeypatch: pyte
                     patch.setenv(name, value)
                 settings = Settings()
             assert settings.migrate is False
+            assert settings.auth == "tokens"
             if pod.component != "api":
                 assert pod.spec["terminationGracePeriodSeconds"] > settings.drain_seconds + AFTER_DRAIN
 
@@ -414,6 +415,9 @@ def test_no_bitnami_and_no_dependency() -> None:
         ({"workers": {"Index": {"replicas": 1}}}, "/workers"),
         ({"workers": {"extra": {"replicas": 1}}}, "/workers/extra"),
         ({"settings": {"unit_size": 1}}, "/settings"),
+        ({"access": {"auth": "basic"}}, "/access/auth"),
+        ({"access": {"token": "bx_"}}, "/access"),
+        ({"access": {"publicUrl": "https://a b"}}, "/access/publicUrl"),
         ({"settings": {"broker_url": "redis://x"}}, "/settings"),
         ({"settings": {"unit_bytes": "many"}}, "/settings/unit_bytes"),
         ({"security": {"runAsUser": 0}}, "/security/runAsUser"),

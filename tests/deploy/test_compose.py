@@ -63,6 +63,8 @@ VALUES = {
     "BLENDEX_SHARED": "/shared",
     "BLENDEX_SOURCES": "/data",
     "BLENDEX_PORT": "8765",
+    "BLENDEX_AUTH": "none",
+    "BLENDEX_PUBLIC_URL": "http://127.0.0.1:8765",
     "PROMETHEUS_PORT": "9090",
     "GRAFANA_PORT": "3000",
 }

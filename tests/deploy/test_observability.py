@@ -87,6 +87,7 @@ def test_queries_ask_for_labels_that_metrics_have() -> None:
         "blendex_units": {"work", "state"},
         "blendex_oldest_waiting_seconds": {"work"},
         "blendex_builds": {"state"},
+        "blendex_units_without_recipe": {"recipe"},
     }
     asked = 0
     for query in QUERIES.values():

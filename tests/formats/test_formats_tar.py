@@ -393,6 +393,7 @@ def test_recipes() -> None:
         "wds_tar": ("structure", ".idx"),
         "wds_tar_v2": ("structure", ".wds-v2.idx"),
         "sharegpt_route": ("full", ".sgroute"),
+        "tar_path": ("size", ""),
     }
     for kind, compat in (("zip", ""), ("jsonl", "nemo")):
         with pytest.raises(BlendexError) as caught:

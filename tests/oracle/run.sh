@@ -63,4 +63,9 @@ mkdir random
 "${blendex%/*}/python" "${reader%/*}/random_packs.py" write random
 "$oracle" "${reader%/*}/random_packs.py" read random "${reader%/*/*}/data/golden"
 
+# Every pack that the tests of packs make, of every kind of collection.
+(cd "${reader%/*/*/*}" && env -u BLENDEX_ROOT "${blendex%/*}/python" -m pytest -q -p no:cacheprovider -n 4 \
+    --basetemp "$place/tests" -k "not postgres" tests/builds/test_packs.py tests/builds/test_pack_kinds.py)
+"$oracle" "${reader%/*}/read_tests.py" "$place/tests" 40
+
 echo "Every record was read through the mirrors, before and after the touch."

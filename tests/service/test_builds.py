@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -213,4 +214,20 @@ def test_packs_are_a_build_of_their_own(service: Service, shards: tuple[str, Pat
     assert "index_pack:" in service.http.get(f"/v1/builds/{made['id']}/blend").text
     assert service.http.post(f"/v1/builds/{build['id']}/packs?packs=a%20b").status_code == 400
     assert service.http.post(f"/v1/builds/{build['id']}/packs?sidecars=some").status_code == 400
+    assert service.http.post(f"/v1/builds/{build['id']}/packs?tars=some").status_code == 400
+    assert service.http.post(f"/v1/builds/{build['id']}/packs?tars=paths&sidecars=all").status_code == 400
     assert service.http.post("/v1/builds/nope/packs").status_code == 404
+
+
+def test_a_build_follows_its_paths(service: Service, shards: tuple[str, Path]) -> None:
+    build = service.built(shards[0])
+    old = str(shards[1])
+    new = shards[1].with_name("moved")
+    shutil.copytree(old, new)
+    made = service.http.post(f"/v1/builds/{build['id']}/rebind?wait=60", params={"map": f"{old}={new}"}).json()
+    path = service.http.get(f"/v1/builds/{made['id']}/path?wait=60")
+    assert path.status_code == 200, path.text
+    assert str(new) in service.http.get(f"/v1/builds/{made['id']}/blend").text
+    for query in ("", "?map=a=b", "?map=/nowhere=/new"):
+        assert service.http.post(f"/v1/builds/{build['id']}/rebind{query}").status_code == 400
+    assert service.http.post("/v1/builds/nope/rebind?map=/a=/b").status_code == 404

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from blendex.errors import BlendexError, Code
+from blendex.storage import beneath
 from blendex.storage.interface import RACY_NS, Stat
 from blendex.storage.local import LocalStorage, token_mtime_ns
 
@@ -83,7 +86,80 @@ def test_links_inside_the_roots_are_followed(inside: Path) -> None:
         assert source.pread(10, 0) == b"abc"
 
 
+@pytest.mark.parametrize("moved", ["link.json", "folder"])
+@pytest.mark.parametrize("how", ["open", "stat"])
+def test_a_link_that_moves_before_it_is_opened_leads_nowhere(
+    inside: Path, monkeypatch: pytest.MonkeyPatch, moved: str, how: str
+) -> None:
+    link, outside = inside / moved, inside.parent / "outside"
+    targets = (inside / "a.json", outside / "secret.json") if moved == "link.json" else (inside, outside)
+    address = link if moved == "link.json" else link / "secret.json"
+    corpus_file = inside / "secret.json"
+    corpus_file.write_text("mine")
+    link.symlink_to(targets[0])
+    storage = LocalStorage([str(inside)])
+    opened = beneath.open_beneath
+    storage.stat(str(address))  # the folder is known by now
+
+    def late(root: str, path: str, flags: int) -> int:
+        link.unlink()
+        link.symlink_to(targets[1])
+        return opened(root, path, flags)
+
+    monkeypatch.setattr(beneath, "open_beneath", late)
+    if moved == "link.json":
+        assert code_of(lambda: getattr(storage, how)(str(address))) is Code.PATH_OUTSIDE_ROOTS
+        return
+    found = getattr(storage, how)(str(address))  # what it led to when it was looked up, by its real name
+    with found if how == "open" else contextlib.nullcontext() as source:
+        assert (source.size if how == "open" else found.size) == len("mine")
+
+
+def test_links_swapped_all_the_time_lead_nowhere_else(inside: Path) -> None:
+    outside = inside.parent / "outside"
+    (inside / "secret.json").write_text("mine")
+    ended = threading.Event()
+
+    def swap() -> None:
+        names = {"link.json": "secret.json", "folder": "."}
+        while not ended.is_set():
+            for name, target in names.items():
+                for top in (inside, outside):
+                    fresh = inside / f".{name}"
+                    fresh.symlink_to(top / target)
+                    fresh.rename(inside / name)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    seen: set[object] = set()
+    try:
+        for number in range(1_500):
+            storage = LocalStorage([str(inside)])  # knows no folder
+            for address in (inside / "link.json", inside / "folder/secret.json"):
+                try:
+                    if number % 2:
+                        seen.add(storage.stat(str(address)).size)
+                    else:
+                        with storage.open(str(address)) as source:
+                            seen.add(source.pread(100, 0))
+                except BlendexError as error:
+                    seen.add(error.code)
+    finally:
+        ended.set()
+        thread.join()
+    assert seen <= {4, b"mine", Code.PATH_OUTSIDE_ROOTS, Code.SOURCE_MISSING}
+
+
+def test_a_link_to_another_root_is_followed(inside: Path) -> None:
+    (inside / "link.json").symlink_to(inside.parent / "outside/secret.json")
+    storage = LocalStorage([str(inside), str(inside.parent / "outside")])
+    with storage.open(f"{inside}/link.json") as source:
+        assert source.size == (inside.parent / "outside/secret.json").stat().st_size
+    assert storage.stat(f"{inside}/link.json").size == source.size
+
+
 def test_a_link_that_moves_between_check_and_open_is_caught(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beneath, "KNOWN", False)  # a kernel before 5.6
     link = inside / "link.json"
     link.symlink_to(inside / "a.json")
     storage = LocalStorage([str(inside)])

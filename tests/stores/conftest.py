@@ -6,13 +6,15 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from blendex.storage import batch
+from tests.stores.reading import OBJECTS, index
 from tests.support import aistore as emulator
 from tests.support import s3 as servers
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.s3 import S3
 
 _number = itertools.count()
@@ -54,3 +56,15 @@ def cluster() -> Iterator[Cluster]:
     """An emulated AIStore of the test's own: its faults are its own, too."""
     with emulator.serve() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def right(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the unit is without any fault."""
+    s3.bucket("right")
+    for key, data in OBJECTS.items():
+        s3.put("right", key, data)
+    result = index(tmp_path_factory.mktemp("right"), s3.profile(), "s3", "right")
+    assert not result["failures"]
+    assert len(result["entries"]) == len(OBJECTS)
+    return result["entries"]  # type: ignore[no-any-return]

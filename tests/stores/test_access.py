@@ -15,7 +15,7 @@ from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from service.text import export_lines
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.corpus import corpus
 from tests.support.inline import InlineRunner
 

@@ -16,7 +16,7 @@ from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
 from blendex.units.receipt import read_sources
 from blendex.units.verify import run as verify
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.corpus import manifest, put, sidecars, tar
 from tests.support.inline import InlineRunner
 from tests.support.s3 import S3

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 from tests.support import faultproxy
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.corpus import corpus
 from tests.support.s3 import KEYS, S3
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from blendex.cli.app import app
 from tests.support import faultproxy
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.s3 import S3
 
 pytestmark = pytest.mark.usefixtures("fresh_memory")

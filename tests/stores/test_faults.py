@@ -7,90 +7,20 @@ fault costs more than the bytes once again, and none takes longer than the profi
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from blendex.errors import BlendexError, Code
-from blendex.formats.bundle import read_directory
 from blendex.storage import batch
-from blendex.storage.root import Root
-from blendex.units.index import run
+from tests.stores.reading import MANIFESTS, MENDED, OBJECTS, PATIENCE, TARS, index, judge
 from tests.support import faultproxy
-from tests.support.aistore import Cluster
-from tests.support.corpus import manifest, tar
+from tests.support.aisstate import Cluster
 from tests.support.s3 import S3
 
 pytestmark = pytest.mark.usefixtures("fresh_memory")
 
-PATIENCE = {"patience_seconds": 4.0, "read_seconds": 0.7, "connect_seconds": 0.7}
-MANIFESTS, TARS = 24, 2
-
-
-def objects() -> dict[str, bytes]:
-    """Manifests of a few kilobytes, and tars that take several ranges."""
-    made = {f"m/{number:02}.jsonl": manifest(20 + number, f"é{number}_") for number in range(MANIFESTS)}
-    for number in range(TARS):
-        made[f"t/{number}.tar"] = tar([f"a{item}.wav" for item in range(60)], size=9_000 + 512 * number)
-    return made
-
-
-OBJECTS = objects()
-TOTAL = sum(map(len, OBJECTS.values()))
-
-
-def index(root: Path, profile: dict[str, Any], scheme: str, bucket: str) -> dict[str, Any]:
-    """What one unit makes of all the objects: entries by path, failures by path, the rest as it is."""
-    place = Root(root)
-    place.prepare()
-    name = profile.get("name", "lab")
-    sources = [
-        ["jsonl" if key.endswith("l") else "nemo_tar", f"/{key}", f"{name}:{scheme}://{bucket}/{key}", False, ""]
-        for key in OBJECTS
-    ]
-    arguments = {
-        "root": str(root), "roots": [], "stores": [profile | {"name": name}], "attempt": "b.1-1", "compat": "",
-        "sources": sources,
-    }  # fmt: skip
-    began = time.monotonic()
-    result = run(arguments, lambda _: None)
-    entries = read_directory(place.object(result["object"])) if result["object"] else []
-    return result | {
-        "entries": {entry["path"]: (entry["content_hash"], entry["digest"], entry["records"]) for entry in entries},
-        "failures": {item["path"]: BlendexError.from_dict(item["error"]) for item in result["failures"]},
-        "seconds": time.monotonic() - began,
-    }
-
-
-@pytest.fixture(scope="session")
-def right(s3: S3, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the unit is without any fault."""
-    s3.bucket("right")
-    for key, data in OBJECTS.items():
-        s3.put("right", key, data)
-    result = index(tmp_path_factory.mktemp("right"), s3.profile(), "s3", "right")
-    assert not result["failures"]
-    assert len(result["entries"]) == len(OBJECTS)
-    return result["entries"]  # type: ignore[no-any-return]
-
-
-def judge(found: dict[str, Any], right: dict[str, Any], codes: set[Code]) -> None:
-    """Entries are right, and what failed says what, why and what now."""
-    for path, entry in found["entries"].items():
-        assert entry == right[path], path
-    assert set(found["entries"]) | set(found["failures"]) == set(right)
-    assert {error.code for error in found["failures"].values()} == codes
-    for path, error in found["failures"].items():
-        assert error.file == path
-        assert error.message
-        assert error.next_step
-    assert found["figures"]["bytes_read"] <= 2 * TOTAL
-    assert found["seconds"] < 30
-
-
-MENDED: set[Code] = set()
 AIS_FAULTS = [
     *[("get", kind, MENDED) for kind in ("drop", "short", "reset", "slow", "hang", "500", "502", "503", "429", "409",
                                          "wrong-bytes", "wrong-checksum", "410", "other-version")],

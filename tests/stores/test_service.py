@@ -15,7 +15,7 @@ from blendex.builds.site import open_site
 from blendex.runtime.slots import Slots
 from blendex.settings import Settings
 from tests.service.conftest import Service, listening
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.corpus import corpus
 
 

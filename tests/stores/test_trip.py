@@ -12,7 +12,7 @@ from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.units.receipt import read_sources
-from tests.support.aistore import Cluster
+from tests.support.aisstate import Cluster
 from tests.support.corpus import corpus, sidecars, submission
 from tests.support.inline import InlineRunner
 from tests.support.s3 import S3

@@ -11,7 +11,9 @@ from typing import Any
 import psutil
 from sqlalchemy import text
 
+from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
+from blendex.catalog import states
 from blendex.units.receipt import read_receipt
 from tests.support.corpus import sidecars
 
@@ -68,6 +70,30 @@ def whole(root: Path, keys: set[str]) -> None:
         for place, _, names in os.walk(root / folder):
             odd = [name for name in names if name.startswith(".") or ".tmp" in name]
             must(not odd, f"temporary files in {place}: {odd}")
+
+
+def ends_well(site: Site, seconds: float = 120.0) -> None:
+    """Every build ends, also those that nobody waits for."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with site.work.read() as session:
+            running = states.running_builds(session)
+        if not running:
+            return
+        must(time.monotonic() < deadline, f"{running} builds do not end")
+        time.sleep(0.2)
+
+
+def answers(site: Site, ids: list[str]) -> None:
+    """Whoever asks for a build is led to a whole mirror, or told that it was collected."""
+    resolver = Resolver(site)
+    for build in ids:
+        answer = resolver.build(build)
+        if answer.state == "ready":
+            assert answer.path is not None
+            read_receipt(answer.path, answer.key)
+        else:
+            must(answer.state == "collected", f"build {build} is {answer.state}")
 
 
 def at_rest(site: Site, root: Path, seconds: float = 40.0) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from blendex.runtime import slots
 
 CHILDREN = "tests.storm.children"
-BUGS = ("ledger ignored", "poison blamed on the worker")
+BUGS = ("ledger ignored", "poison blamed on the worker", "work not shared", "holds ignored")  # the last by collectors
 
 
 class StormSlots(slots.Slots):
@@ -36,6 +36,8 @@ def plant(journal: str, pause: float, clock: float, bug: str | None) -> None:
         _ledger_ignored()
     elif bug == "poison blamed on the worker":
         _poison_blamed()
+    elif bug == "work not shared":
+        work_not_shared()
 
 
 def _ledger_ignored() -> None:
@@ -51,3 +53,11 @@ def _poison_blamed() -> None:
 
     real = indexing._cause
     indexing._cause = lambda unit, outcome: real(unit, replace(outcome, cause="signal", how="SIGKILL"))
+
+
+def work_not_shared() -> None:
+    """Nobody asks what others are about to read, nor tells what they will: it is read twice."""
+    from blendex.catalog import units
+
+    units.under_way = lambda *_: {}
+    units.announce = lambda *_: set()

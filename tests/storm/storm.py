@@ -22,6 +22,7 @@ from blendex.catalog import dialect
 from blendex.catalog.models import Unit
 from blendex.catalog.states import CLASSES
 from tests.cluster.cluster import Api, Cluster, Worker, wait_for
+from tests.storm.collecting import Hunt
 from tests.storm.plant import StormSlots
 from tests.support import corpus, services
 from workers.app import create_celery, send_wake
@@ -32,9 +33,10 @@ BUDGET_MB = 640  # of the host, for the children of all workers together
 SETTINGS = {
     "lease_seconds": LEASE_SECONDS, "poll_seconds": 0.3, "drain_seconds": 2, "slots": 2, "unit_sources": 8,
     "unit_memory_mb": 160, "budget_mb": BUDGET_MB, "stall_seconds": 5, "reserve_seconds": 5, "log_level": "WARNING",
+    "unused_hours": 1e-6, "condemned_days": 0,  # what nobody holds is collected at once
 }  # fmt: skip
 CLOCK_OFF = 600.0
-PLACES = ("plan", "index", "publish")
+PLACES = ("plan", "index", "publish", "collect")
 
 
 class StormWorker(Worker):
@@ -69,6 +71,7 @@ class Storm:
     samples: int = 0
     seconds: float = 0.0
     broken: list[BaseException] = field(default_factory=list)
+    hunt: Hunt | None = None
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -108,6 +111,8 @@ class Storm:
 
     def close(self) -> None:
         self.stop.set()
+        if self.hunt is not None:
+            self.hunt.end()
         for thread in self._threads:
             thread.join(30)
         self.cluster.close()
@@ -162,6 +167,8 @@ class Storm:
         has died already, or was lost more than twice, is left in peace: else it would be named rightly.
         """
         with contextlib.suppress(*dialect.AWAY):
+            if place == "collect":
+                return self.hunt is not None and self.hunt.kill()
             before = self._leases()
             victims = []
             for worker in self.cluster.workers:

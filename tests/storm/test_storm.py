@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 
-from blendex.builds.run import run_build
+from blendex.builds.run import run_build, work_until_ended
+from blendex.builds.submit import submit
+from blendex.catalog import units
 from tests.storm import checks
 from tests.storm.checks import ViolationError
 from tests.storm.corpus import POISONS
+from tests.storm.plant import StormSlots, work_not_shared
 from tests.storm.rounds import one, table
-from tests.storm.storm import MIB, Storm
+from tests.storm.storm import MIB, Storm, reads
 from tests.support import corpus, services
 from tests.support.inline import InlineRunner
 
@@ -61,11 +64,35 @@ def test_the_same_workers_with_their_ledger_keep_the_budget(tmp_path: Path) -> N
     ("bug", "told"),
     [
         ("poison blamed on the worker", "left out"),
+        ("holds ignored", "sidecars differ|is failed"),
     ],
 )
 def test_a_planted_mistake_is_seen(tmp_path: Path, bug: str, told: str) -> None:
     with pytest.raises(ViolationError, match=told):
         one(tmp_path, 7, shards=60, variants=1, each=3, seconds=60, bug=bug)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_work_that_is_done_twice_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool) -> None:
+    """Two builds of the same sources, planned before either reads: one reads for both, unless nobody asks."""
+    for name in ("under_way", "announce"):
+        monkeypatch.setattr(units, name, getattr(units, name))  # so that it is put back
+    if not shared:
+        work_not_shared()
+    blend = corpus.corpus(tmp_path / "data", shards=2)
+    journal = tmp_path / "journal"
+    journal.touch()
+    site = corpus.site(tmp_path / "root")
+    first, second = (
+        submit(site, corpus.submission(text, tmp_path))[0].id for text in (blend, blend.replace("0.5", "0.7"))
+    )
+    for build in (first, second):
+        work_until_ended(site, build, runner=StormSlots(1, str(journal), 0.0))
+    site.work.engine.dispose()
+    read = reads(journal)[0]
+    assert read == (4 if shared else 8)
+    with contextlib.nullcontext() if shared else pytest.raises(ViolationError, match="8 sources were read"):
+        checks.work_bounded(read, 4, killed=0)
 
 
 def test_a_partial_mirror_a_changed_byte_and_a_wrong_reason_are_seen(tmp_path: Path) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
+import shutil
 import tarfile
+import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 from blendex.blend.world import World
 from blendex.builds.site import Site, open_site
 from blendex.builds.submission import Submission
+from blendex.catalog import migrate
+from blendex.catalog.dialect import open_engine
 from blendex.settings import Settings
 from blendex.storage.interface import RACY_NS
 
@@ -52,11 +58,11 @@ def wait_until_calm() -> None:
     time.sleep(RACY_NS / 1e9 + 0.05)
 
 
-def corpus(folder: Path, shards: int = 3, rows: int = 5, name: str = "a") -> str:
+def corpus(folder: Path, shards: int = 3, rows: int = 5, name: str = "a", size: int = 700) -> str:
     """A NeMo-tarred dataset of ``shards`` pairs; the entry of a blend over it."""
     for shard in range(shards):
         put(folder / f"{name}/manifest_{shard}.json", manifest(rows, f"{name}{shard}_"))
-        put(folder / f"{name}/audio_{shard}.tar", tar([f"{name}{shard}_{i}.wav" for i in range(rows)]))
+        put(folder / f"{name}/audio_{shard}.tar", tar([f"{name}{shard}_{i}.wav" for i in range(rows)], size))
     last = shards - 1
     return (
         f"- type: nemo_tarred\n  manifest_filepath: {folder}/{name}/manifest__OP_0..{last}_CL_.json\n"
@@ -64,8 +70,22 @@ def corpus(folder: Path, shards: int = 3, rows: int = 5, name: str = "a") -> str
     )
 
 
+@cache
+def _empty_catalog() -> Path:
+    """A catalog as its first opening leaves it: a copy costs a hundredth of the migrations."""
+    folder = tempfile.mkdtemp(prefix="blendex-catalog-")
+    atexit.register(shutil.rmtree, folder)
+    engine = open_engine(f"sqlite:///{folder}/catalog.sqlite")
+    migrate.upgrade(engine)
+    engine.dispose()
+    return Path(folder, "catalog.sqlite")
+
+
 def site(root: Path, **values: object) -> Site:
     """A site on a fresh or known root, with quick polls."""
+    if values.get("database_url") is None and not root.exists():
+        root.mkdir(parents=True)
+        shutil.copyfile(_empty_catalog(), root / "catalog.sqlite")
     settings = Settings.model_validate({"root": root, "poll_seconds": 0.02, "slots": 2, **values})
     return open_site(settings, ("/",))
 

@@ -16,9 +16,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tests.support.aistore import Faults
+from tests.support.faults import Faults
 
-_PASSED = ("host", "content-length", "content-type", "range", "if-match", "authorization")
+_PASSED = ("host", "content-length", "content-type", "range", "if-match", "authorization", "x-amz-checksum-mode")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -16,18 +16,19 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from blendex.builds import control, describe, findings, labels, log, submit
+from blendex.builds import control, degraded, describe, findings, labels, log, submit
 from blendex.builds.submission import Submission
 from blendex.catalog import builds
 from blendex.catalog.models import RUNNING
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import Wish
 from service import linting, lookup, text
 from service import problems as answers
 from service.api.v1 import schemas
 from service.bodies import hint, read_fields, read_submission
 from service.house import House, HouseOf
-from service.query import Limit, Options, Wait, refuse_unknown, submission_options
-from service.replies import Json, wants_text
+from service.query import Limit, Options, Wait, prefixes, refuse_unknown, submission_options
+from service.replies import Json, told, wants_text
 from service.watch import MOST_STREAMS, Snapshot, read
 
 router = APIRouter(prefix="/v1/builds", tags=["builds"], dependencies=[Depends(refuse_unknown)])
@@ -62,8 +63,13 @@ def _linked(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _detail(house: House, build: str) -> dict[str, Any]:
     with house.site.work.read() as session:
-        row = lookup.get_build(session, build)
+        row = lookup.get_build(house, session, build)
         return _linked(describe.build_detail(house.site, session, row))
+
+
+def _published(house: House, build: str) -> dict[str, Any]:
+    """The same by the root alone, of a build that is published."""
+    return _linked(degraded.build(house.site, house.resolver.build(lookup.build_id(build))))
 
 
 async def read_body(request: Request, house: House, options: Options) -> Submission:
@@ -79,6 +85,7 @@ async def read_body(request: Request, house: House, options: Options) -> Submiss
     responses={
         200: {"model": schemas.Build, "description": "Ended (after wait=), or the preview of dry_run=1."},
         202: {"model": schemas.Build, "description": "Under way; the same blend again is the same build."},
+        403: schemas.OVER,
         429: schemas.FULL,
         503: schemas.PATH_ANSWERS[503],
     },
@@ -102,7 +109,7 @@ async def post(
     submission = await read_body(request, house, options)
     try:
         if dry_run:
-            found = await run_in_threadpool(house.previews.run, submission)
+            found = await run_in_threadpool(house.previews.run, submission, house.site)
             return Json(found.as_dict())
         if lint == "on" and submission.on_bad == "fail":
             refused = linting.refusal(await run_in_threadpool(linting.check_blend, house.site, submission))
@@ -117,7 +124,7 @@ async def post(
         found_answer = await lookup.answer(
             house, lambda: house.resolver.build(build.id), TEXT_WAIT if wait is None else wait
         )
-        reply = text.path_reply(request, house.site, found_answer, text.Ask(None, None, None))
+        reply = await run_in_threadpool(text.path_reply, request, house.site, found_answer, text.Ask())
         reply.headers["Location"] = location["Location"]
         return reply
     if wait:
@@ -146,8 +153,9 @@ def page(
     with house.site.work.read() as session:
         after = lookup.build_id(before) if before is not None else None
         rows = builds.page(
-            session, state=state, owner=owner, name=name, text=text, labels=asked, before=after, limit=limit
-        )
+            session, team=house.site.who.only, state=state, owner=owner, name=name, text=text, labels=asked,
+            before=after, limit=limit,
+        )  # fmt: skip
         found = [_linked(describe.build_summary(house.site, session, row)) for row in rows]
     following = None
     if len(found) == limit:
@@ -161,12 +169,15 @@ def page(
     summary="Look at a build",
     responses=schemas.PATH_ANSWERS | {200: {"model": schemas.Build, "content": schemas.TEXT}},
 )
-def show(request: Request, house: HouseOf, build: str) -> Response:
-    """JSON; with ``Accept: text/plain`` the answer of its ``/path``."""
+def show(
+    request: Request, house: HouseOf, build: str, hold: Annotated[Wish | None, Depends(text.hold)] = None
+) -> Response:
+    """JSON; with ``Accept: text/plain`` the answer of its ``/path``, and then it may take a hold."""
     if wants_text(request):
         answer = house.resolver.build(lookup.build_id(build))
-        return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
-    return Json(_detail(house, build))
+        return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
+    text.refuse_hold(hold)
+    return told(house.resolver.either(lambda: _detail(house, build), lambda: _published(house, build)))
 
 
 @router.get("/{build}/path", summary="The path of its mirror", responses=schemas.PATH_ANSWERS)
@@ -183,7 +194,7 @@ async def path(
 def problems(house: HouseOf, build: str) -> Response:
     """Every problem that was found, not only the first ones."""
     with house.site.work.read() as session:
-        found = describe.all_problems(session, lookup.get_build(session, build))
+        found = describe.all_problems(session, lookup.get_build(house, session, build))
     return Json({"id": build, "count": len(found), "problems": found})
 
 
@@ -195,7 +206,7 @@ def findings_of(
 ) -> Response:
     """Per class: how often, where first, what it does to training, what mends it; per source: what was found in it."""
     with house.site.work.read() as session:
-        found = findings.report(house.site, session, lookup.get_build(session, build), limit)
+        found = findings.report(house.site, session, lookup.get_build(house, session, build), limit)
     return Json(found)
 
 
@@ -207,7 +218,7 @@ def log_of(
 ) -> Response:
     """The last lines of its log, the newest first; while it runs, with the units that ended last."""
     with house.site.work.read() as session:
-        lines = log.tail(session, lookup.get_build(session, build), limit)
+        lines = log.tail(session, lookup.get_build(house, session, build), limit)
     return Json({"id": build, "log": lines})
 
 
@@ -218,13 +229,15 @@ def log_of(
 )
 def blend(house: HouseOf, build: str) -> Response:
     """The posted YAML, pointing at the mirror."""
-    _must_be_ready(house, build)
+    _must_be_ready(house, build, used=True)
     headers = {"Cache-Control": "private, no-cache"}
     return FileResponse(text.ready_blend(house.site, build), headers=headers, media_type="application/yaml")
 
 
-def _must_be_ready(house: House, build: str) -> None:
+def _must_be_ready(house: House, build: str, *, used: bool = False) -> None:
     answer = house.resolver.build(lookup.build_id(build))
+    if used:
+        answer = house.resolver.keep(answer)
     if answer.state == "collected":
         raise BlendexError(Code.WRONG_STATE, "its mirror was collected.", next_step="Post the blend again.")
     if answer.state != "ready":
@@ -251,7 +264,7 @@ def blend_diff(house: HouseOf, build: str) -> Response:
 
 def _now(house: House, build: str) -> Snapshot:
     with house.site.work.read() as session:
-        lookup.get_build(session, build)
+        lookup.get_build(house, session, build)
         snapshot = read(house.site, session, build)
     assert snapshot is not None
     return snapshot
@@ -329,14 +342,44 @@ async def accept(
     why: Annotated[str | None, Query(max_length=4000)] = None,
     who: Annotated[str | None, Query(max_length=4000)] = None,
 ) -> Response:
-    """Leave the entries with problems out; the receipt keeps reason and person (body or query)."""
+    """Leave the entries with problems out; the receipt keeps reason and person: whoever asks, or as the body says."""
     fields = await read_fields(request, ("why", "who"))
     if (why is not None and "why" in fields) or (who is not None and "who" in fields):
         raise BlendexError(Code.BAD_REQUEST, "body and query say the same twice.", next_step="Say it once.")
     reason = fields.get("why", why or "")
-    person = fields.get("who", who or "") or house.site.settings.owner
+    caller = house.site.who
+    # Who has said who they are is named so: the receipt keeps it.
+    person = caller.owner if caller.team else fields.get("who", who or "") or caller.owner
     await run_in_threadpool(control.accept, house.site, lookup.build_id(build), who=person, why=reason)
     return await run_in_threadpool(_after, house, build)
+
+
+@router.post(
+    "/{build}/rebind",
+    summary="Follow paths that moved",
+    responses={
+        200: {"model": schemas.Build, "description": "Ended (after wait=)."},
+        202: {"model": schemas.Build, "description": "Under way, as a build of its own."},
+    },
+)
+async def rebind(
+    request: Request,
+    house: HouseOf,
+    build: str,
+    map: Annotated[  # noqa: A002 -- read in its order from the query itself
+        list[str], Query(description="`OLD=NEW`: a prefix of paths as it was, and as it is. Repeatable.")
+    ] = [],  # noqa: B006
+    wait: Annotated[float | None, Query(ge=0, le=60, description="Seconds to wait for its end.")] = None,
+) -> Response:
+    """A build of its own: the same blend with moved paths, proven against the mirror that the old build has."""
+    made = await run_in_threadpool(
+        lambda: control.rebind(house.site, lookup.build_id(build), prefixes(request, ("map",)))
+    )
+    house.wake()
+    if wait:
+        await house.watch.until_ended(made, wait)
+    detail = await run_in_threadpool(_detail, house, made)
+    return Json(detail, 202 if detail["state"] in RUNNING else 200, {"Location": f"/v1/builds/{made}"})
 
 
 @router.post(
@@ -356,11 +399,15 @@ async def pack(
     sidecars: Annotated[
         Literal["unpacked", "all"], Query(description="`all`: loose sidecars of packed datasets as well.")
     ] = "unpacked",
+    tars: Annotated[
+        Literal["offsets", "paths"],
+        Query(description="`paths`: tars in AIStore are packed unread; training needs `USE_AIS_GET_BATCH=true`."),
+    ] = "offsets",
     wait: Annotated[float | None, Query(ge=0, le=60, description="Seconds to wait for its end.")] = None,
 ) -> Response:
     """A build of its own: the same blend with other packs. The build that is asked stays as it is."""
     made = await run_in_threadpool(
-        lambda: control.pack(house.site, lookup.build_id(build), packs=packs, sidecars=sidecars)
+        lambda: control.pack(house.site, lookup.build_id(build), packs=packs, sidecars=sidecars, tars=tars)
     )
     house.wake()
     if wait:

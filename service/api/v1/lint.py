@@ -42,7 +42,7 @@ async def post(
     options = Options(world, main, (), "", "fail", None, "auto", "unpacked")
     kind = request.headers.get("content-type", "")
     asked = await run_in_threadpool(linting.read_asked, house.site, kind, body, options)
-    found = await run_in_threadpool(house.lints.run, asked, upstream, output)
+    found = await run_in_threadpool(house.lints.run, asked, upstream, output, house.site)
     if output == "zip":
         headers = {"Content-Disposition": 'attachment; filename="migration.zip"'}
         return Response(b64decode(found), media_type="application/zip", headers=headers)

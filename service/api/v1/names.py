@@ -10,17 +10,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import describe
+from blendex.builds import degraded, describe, naming
 from blendex.catalog import mirrors
 from blendex.errors import BlendexError, Code
+from blendex.mirrors.holds import Wish
 from blendex.mirrors.names import check_name
-from blendex.mirrors.pointers import write_pointer
 from service import lookup, text
 from service.api.v1 import schemas
 from service.bodies import read_fields
 from service.house import House, HouseOf
 from service.query import Limit, Wait, refuse_unknown
-from service.replies import Json, wants_text
+from service.replies import Json, told, wants_text
 
 router = APIRouter(prefix="/v1/names", tags=["names"], dependencies=[Depends(refuse_unknown)])
 
@@ -32,7 +32,12 @@ def _linked(summary: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(house: House, name: str) -> dict[str, Any]:
     with house.site.work.read() as session:
-        return _linked(describe.name_summary(house.site, session, lookup.get_name(session, name)))
+        return _linked(describe.name_summary(house.site, session, lookup.get_name(house, session, name)))
+
+
+def _published(house: House, name: str) -> dict[str, Any]:
+    """The same by the root alone."""
+    return _linked(degraded.name(house.site, name, house.resolver.name(lookup.name_of(name))))
 
 
 @router.get("", summary="List names", responses={200: {"model": schemas.Names}})
@@ -44,7 +49,7 @@ def page(
     """In order."""
     start = lookup.name_of(after) if after else ""
     with house.site.work.read() as session:
-        rows = mirrors.names(session, after=start, limit=limit)
+        rows = mirrors.names(session, after=start, limit=limit, team=house.site.who.only)
         found = [_linked(describe.name_summary(house.site, session, row)) for row in rows]
     query = urlencode({"after": found[-1]["name"], "limit": limit}) if len(found) == limit else None
     return Json({"names": found, "next": f"/v1/names?{query}" if query else None})
@@ -55,12 +60,15 @@ def page(
     summary="Look at a name",
     responses=schemas.PATH_ANSWERS | {200: {"model": schemas.Name, "content": schemas.TEXT}},
 )
-def show(request: Request, house: HouseOf, name: str) -> Response:
+def show(
+    request: Request, house: HouseOf, name: str, hold: Annotated[Wish | None, Depends(text.hold)] = None
+) -> Response:
     """Where it points now, and where it pointed; with ``Accept: text/plain`` the answer of its ``/path``."""
     if wants_text(request):
         answer = house.resolver.name(lookup.name_of(name))
-        return text.path_reply(request, house.site, answer, text.Ask(None, None, None))
-    return Json(_shown(house, name))
+        return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
+    text.refuse_hold(hold)
+    return told(house.resolver.either(lambda: _shown(house, name), lambda: _published(house, name)))
 
 
 @router.get("/{name}/path", summary="The path of the mirror it points at", responses=schemas.PATH_ANSWERS)
@@ -80,7 +88,7 @@ async def path(
     openapi_extra=schemas.json_body(("build",), (), {"build": schemas.ID}),
 )
 async def put(request: Request, house: HouseOf, name: str) -> Response:
-    """The build must be ready; where the name pointed stays in its history."""
+    """The build must be ready; where the name pointed stays in its history. A name is of the team that made it."""
     check_name(name)
     fields = await read_fields(request, ("build",))
     if "build" not in fields:
@@ -96,7 +104,5 @@ def _point(house: House, name: str, build: str) -> Response:
             f"build {build} is {answer.stage or answer.state}; a name points at what is ready.",
             next_step="Wait for it, or post with name=: then it is pointed at when it is ready.",
         )
-    with house.site.work.write() as session:
-        mirrors.point(session, name, build)
-    write_pointer(house.site.work, house.site.root, name)
+    naming.point(house.site, name, build)
     return Json(_shown(house, name))

@@ -137,6 +137,26 @@ class Mirrors(BaseModel):
     next: str | None
 
 
+class Hold(BaseModel):
+    """What keeps a mirror."""
+
+    kind: str = Field(description="name, pin, job, chain, or build: one that runs and publishes it.")
+    holder: str = Field(examples=["4711"])
+    since: float | None
+    until: float | None = Field(description="Seconds since the epoch; null: until it is released.")
+    reason: str | None
+
+
+class Holds(BaseModel):
+    """All that keeps a mirror."""
+
+    mirror: str
+    state: str = Field(description="published, condemned (nobody holds it), collecting or collected.")
+    used_at: float | None
+    may_go_at: float | None = Field(description="When a condemned mirror may be collected, unless somebody wants it.")
+    holds: list[Hold]
+
+
 class Name(BaseModel):
     """A name and where it points."""
 
@@ -191,6 +211,79 @@ class Workers(BaseModel):
     observations: list[dict[str, Any]] = Field(description="Memory predicted and seen, by sort of source.")
 
 
+class TokenOf(BaseModel):
+    """A token, without what lets anybody in. Times are seconds since the epoch."""
+
+    id: int
+    label: str
+    owner: str
+    team: str
+    scope: str
+    created_at: float
+    expires_at: float
+    revoked_at: float | None
+    used_at: float | None
+
+
+class MadeToken(TokenOf):
+    """A token that was made now."""
+
+    token: str = Field(description="What is shown to the service. It is told here and never again.")
+
+
+class Tokens(BaseModel):
+    """A page of tokens, newest first."""
+
+    tokens: list[TokenOf]
+    next: str | None
+
+
+class TeamOf(BaseModel):
+    """A team, with what it may read."""
+
+    name: str
+    roots: list[str]
+    stores: dict[str, list[str]] = Field(description="Of each endpoint profile the patterns of buckets.")
+    views: list[list[str]]
+    version: int
+    updated_at: float
+
+
+class Teams(BaseModel):
+    """All of them."""
+
+    teams: list[TeamOf]
+
+
+class DeedOf(BaseModel):
+    """Something that was changed."""
+
+    id: int
+    at: float
+    owner: str
+    team: str
+    token: int | None
+    action: str
+    object: str
+    request: str
+    address: str
+
+
+class Deeds(BaseModel):
+    """A page of what was changed, newest first; ``next``: to be given as before."""
+
+    audit: list[DeedOf]
+    next: int | None
+
+
+class Usage(BaseModel):
+    """What a team uses, and what it may; null: any number."""
+
+    team: str
+    usage: dict[str, int]
+    quota: dict[str, int | None]
+
+
 TEXT: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}, "example": f"/data/blendex/mirrors/{KEY}\n"}}
 
 
@@ -200,6 +293,7 @@ def _problem(description: str, *, text: bool = True) -> dict[str, Any]:
 
 
 FULL = _problem("The service is full; Retry-After says when to ask again.")
+OVER = _problem("The team would have more than its quota.")
 #: what an address that answers "where is it?" may say
 PATH_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -308,4 +402,7 @@ def json_body(required: tuple[str, ...], optional: tuple[str, ...], example: dic
 
 def content(kind: str, description: str) -> dict[int | str, dict[str, Any]]:
     """An answer that is no JSON of ours."""
-    return {200: {"description": description, "content": {kind: {"schema": {"type": "string"}}}}}
+    # Tools parse these before they look at a schema: YAML into its value, a stream into its events.
+    parsed = {"application/yaml": {"type": ["array", "object"]}, "text/event-stream": {}}
+    schema: dict[str, Any] = parsed.get(kind, {"type": "string"})
+    return {200: {"description": description, "content": {kind: {"schema": schema}}}}

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from blendex.builds import history
-from blendex.builds.control import not_found
+from blendex.builds.naming import not_found
 from blendex.builds.usage import usage
+from blendex.builds.visibility import reader
 from blendex.catalog import sources
 from service.api.v1 import schemas
 from service.house import HouseOf
@@ -28,9 +29,14 @@ def look(
     path: Annotated[str, Query(min_length=1, max_length=4096, description="As blends name it, or its address.")],
 ) -> Response:
     """Each content it is known to have had, with the mirrors that hold it; and the builds that name it."""
+    may = reader(house.site)
     with house.site.work.read() as session:
-        seen = [item for item in sources.look(session, path, limit=RECIPES) if path in (item.address, item.path)]
-        used = usage(session, path)
+        seen = [
+            item
+            for item in sources.look(session, path, limit=RECIPES)
+            if path in (item.address, item.path) and may(item.address)
+        ]
+        used = usage(session, path, house.site.who.only)
         if not seen and not used.uses:
             raise not_found("source", path[:200])
         found = [history.about(house.site, session, item, used, path) for item in seen]
