@@ -92,6 +92,7 @@ _PAGES = {
         POST /builds/{build}/cancel
         POST /builds/{build}/retry
         POST /builds/{build}/accept
+        POST /mirrors/{key}/verify
     """,
     ADMIN: """
         GET /workers

@@ -30,8 +30,8 @@ class Verifier:
         self._pool: ThreadPoolExecutor | None = None
         self._runner: Runner | None = None
 
-    def ask(self, key: str, *, with_sources: bool) -> bool:
-        """Have a mirror verified; False when somebody asked before and it has not ended.
+    def ask(self, site: Site, key: str, *, with_sources: bool) -> bool:
+        """Have a mirror verified for whoever uses ``site``; False when one is under way.
 
         Raises:
             BlendexError: not_found; busy.
@@ -42,7 +42,7 @@ class Verifier:
             )
         begun = False
         try:
-            begun = verifying.begin(self._site, key, with_sources=with_sources)
+            begun = verifying.begin(site, key, with_sources=with_sources)
             if begun:
                 with self._lock:
                     self._pool = self._pool or ThreadPoolExecutor(1, "blendex-verify")

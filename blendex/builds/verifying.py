@@ -7,7 +7,7 @@ from typing import Any
 
 from blendex.builds.naming import not_found
 from blendex.builds.site import Site
-from blendex.catalog import mirrors, verifications
+from blendex.catalog import audit, mirrors, verifications
 from blendex.catalog.models import Verification
 from blendex.errors import BlendexError, Code
 
@@ -27,7 +27,9 @@ def begin(site: Site, key: str, *, with_sources: bool) -> bool:
         row = mirrors.get(session, key)
         if row is None or row.state == "collected":
             raise not_found("mirror", key)
-        return verifications.begin(session, key, with_sources=with_sources, patience=SECONDS)
+        begun = verifications.begin(session, key, with_sources=with_sources, patience=SECONDS)
+        audit.note(session, site.who, "mirror.verify", key)
+        return begun
 
 
 def run(site: Site, key: str, verify: Verify, *, with_sources: bool) -> dict[str, Any]:

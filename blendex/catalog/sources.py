@@ -272,13 +272,26 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
 def _keep_former(session: Session, rows: list[dict[str, Any]]) -> None:
     """Remember what sources hold that are about to hold something else: the place of the oldest is taken."""
     new = {(row["address"], row["recipe"]): row["content"] for row in rows}
+    source, content = dialect.table(Source), dialect.table(Content)
+    # Most are new or hold what they held: as little as can be is asked of all of them.
+    asked = select(source.c.id, source.c.address, source.c.recipe, source.c.content).where(
+        dialect.one_of(session, source.c.address, [row["address"] for row in rows])
+    )
+    changed = [
+        number
+        for number, address, recipe, known in session.execute(asked).all()
+        if known is not None and new.get((address, recipe), known) != known
+    ]
+    if not changed:
+        return
     old = session.execute(
         select(
-            Source.address, Source.recipe, Source.token, Source.content, Source.seen_at, Source.read_at,
-            Source.changes, Content.strength, Content.hash, Content.size, Content.records,
+            source.c.address, source.c.recipe, source.c.token, source.c.seen_at, source.c.read_at, source.c.changes,
+            content.c.strength, content.c.hash, content.c.size, content.c.records,
         )
-        .join(Content, Content.id == Source.content)
-        .where(dialect.one_of(session, Source.address, sorted({address for address, _ in new})))
+        .join(content, content.c.id == source.c.content)
+        .where(dialect.one_of(session, source.c.id, changed))
+        .order_by(source.c.address, source.c.recipe)
     )  # fmt: skip
     gone = [
         {
@@ -287,9 +300,7 @@ def _keep_former(session: Session, rows: list[dict[str, Any]]) -> None:
             "seen_at": row.seen_at, "read_at": row.read_at,
         }
         for row in old
-        if new.get((row.address, row.recipe), row.content) != row.content
     ]  # fmt: skip
-    gone.sort(key=lambda row: (row["address"], row["recipe"]))
     dialect.upsert(
         session, FormerContent, gone, keys=("address", "recipe", "slot"),
         then=lambda excluded: (

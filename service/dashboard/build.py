@@ -16,6 +16,7 @@ from starlette.responses import Response
 from blendex.builds import describe, findings, log
 from blendex.builds.pace import pace
 from blendex.builds.submit import load_submission
+from blendex.builds.visibility import reader
 from blendex.catalog import blobs, builds, deaths, notices, states, trace, workers
 from blendex.catalog.models import RUNNING, Build
 from service import lookup
@@ -91,7 +92,9 @@ def moving(house: House, session: Session, build: Build, now: float) -> dict[str
     speed = pace(session, build, sums)
     summary = describe.build_summary(house.site, session, build, sums, speed)
     cells = traced["cells"] if traced else []
+    may = reader(house.site)  # what a unit reads may be for others as well
     hands = workers.in_hand(session, sorted({unit.worker for unit, _ in speed.in_hand if unit.worker}))
+    hands = {unit: source for unit, source in hands.items() if may(source)}
     return {
         "build": summary,
         "running": running,

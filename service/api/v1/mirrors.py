@@ -202,7 +202,7 @@ def verify(
     sources: Annotated[bool, Query(description="Also ask whether the sources are unchanged.")] = False,
 ) -> Response:
     """Asking again while it is under way begins no second one."""
-    house.verifier.ask(_seen(house, key), with_sources=sources)
+    house.verifier.ask(house.site, _seen(house, key), with_sources=sources)
     answer = show(house, key)
     answer.status_code = 202
     return answer

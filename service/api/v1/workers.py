@@ -25,4 +25,7 @@ def page(house: HouseOf) -> Response:
     with house.site.work.read() as session:
         found = [worker_summary(worker, alive) for worker, alive in workers.page(session)]
         seen = [observation_summary(item) for item in observations.page(session)]
+    if not house.site.who.everything:
+        for item in found:
+            item["in_hand"] = []  # it may be another team's
     return Json({"workers": found, "observations": seen})
