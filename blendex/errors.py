@@ -94,6 +94,7 @@ class Code(StrEnum):
     # What is kept
     MIRROR_DAMAGED = "mirror_damaged"
     OBJECT_DAMAGED = "object_damaged"
+    ROOT_SETTINGS = "root_settings"
     CATALOG_MISMATCH = "catalog_mismatch"
     CATALOG_VERSION = "catalog_version"
     CATALOG_AWAY = "catalog_away"
@@ -172,6 +173,7 @@ MEANING: dict[Code, str] = {
     Code.QUOTA_EXCEEDED: "A team would have more than it may. Somebody must let go of something, or raise the quota.",
     Code.MIRROR_DAMAGED: "A mirror is not what its receipt says.",
     Code.OBJECT_DAMAGED: "A bundle is not what its name says.",
+    Code.ROOT_SETTINGS: "The root cannot be set up as the settings say.",
     Code.CATALOG_MISMATCH: "The database belongs to another root.",
     Code.CATALOG_VERSION: "The database was migrated by a newer Blendex.",
     Code.CATALOG_AWAY: "The database does not answer. What is published is still found; nothing can be submitted.",

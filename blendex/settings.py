@@ -126,6 +126,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="BLENDEX_", extra="forbid", frozen=True)
 
     root: Path = Field(Path("blendex-data"), description="The folder of mirrors, bundles and receipts.")
+    root_group: str | None = Field(
+        None,
+        description="A group of the system: only its members, and its owner, come below the root. Unset: everybody.",
+    )
     database_url: str | None = Field(
         None,
         description="SQLAlchemy URL of the catalog; unset: SQLite inside the root, or in a local state folder.",

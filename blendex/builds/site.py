@@ -97,6 +97,8 @@ def open_site(
     """
     root = Root(settings.root)
     root.prepare()
+    if settings.root_group is not None:
+        root.restrict(settings.root_group)
     notice = None
     url = settings.database_url
     if url is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import grp
 import os
 import shutil
 from collections.abc import Iterator
@@ -98,6 +99,32 @@ class Root:
         """Make the folders that are not there yet."""
         for name in self.FOLDERS:
             os.makedirs(os.path.join(self.path, name), exist_ok=True)
+
+    def restrict(self, group: str) -> None:
+        """Let nobody below the root but its owner and the members of a group.
+
+        It is the folders below the root that keep others out: what lies in them is readable as ever, and a pack that
+        several mirrors share is one file with one mode.
+
+        Raises:
+            BlendexError: root_settings.
+        """
+        try:
+            number = grp.getgrnam(group).gr_gid
+            for name in self.FOLDERS:
+                path = os.path.join(self.path, name)
+                found = os.stat(path)
+                if (found.st_gid, found.st_mode & 0o777) != (number, 0o750):
+                    os.chown(path, -1, number)
+                    os.chmod(path, 0o750)
+        except (KeyError, OSError) as error:
+            why = "there is no such group" if isinstance(error, KeyError) else str(error.strerror)
+            raise BlendexError(
+                Code.ROOT_SETTINGS,
+                f"its folders cannot be given to the group {group[:64]!r}: {why}.",
+                file=self.path,
+                next_step="Name a group that the owner of the root is a member of (BLENDEX_ROOT_GROUP).",
+            ) from error
 
     def object(self, name: str) -> str:
         """``objects/<2>/<name>``, ``name`` being ``<sha256>.bundle`` or ``<sha256>.idxpack``."""

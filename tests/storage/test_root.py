@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
 from pathlib import Path
 
@@ -81,3 +82,18 @@ def test_a_whole_filesystem_can_be_flushed(root: Root) -> None:
     flush_filesystem(root.path)
     with pytest.raises(OSError, match="No such file"):
         flush_filesystem(root.path + "/absent")
+
+
+def test_a_group_alone_may_come_in_and_the_rest_stays_as_it_was(root: Root) -> None:
+    name = root.publish_object(private(root, b"data"), "ab" * 32, ".bundle", 4)
+    file = os.stat(root.object(name)).st_mode
+    group = grp.getgrgid(os.getgid())
+    for _ in range(2):
+        root.restrict(group.gr_name)
+        for folder in Root.FOLDERS:
+            found = os.stat(os.path.join(root.path, folder))
+            assert (found.st_gid, found.st_mode & 0o777) == (group.gr_gid, 0o750)
+    assert os.stat(root.object(name)).st_mode == file
+    with pytest.raises(BlendexError) as raised:
+        root.restrict("no-such-group")
+    assert (raised.value.code, raised.value.file) == (Code.ROOT_SETTINGS, root.path)
