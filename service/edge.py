@@ -52,17 +52,17 @@ class Edge:
         headers = Headers(scope=scope)
         number = _request_id(headers.get("x-request-id"))
         span = traces.begin("blendex.request", headers.get("traceparent"), method=scope["method"], request=number)
+        head = scope["method"] == "HEAD"
+        # The same number stands in the log, in the answer, and beside what a request changed.
+        scope = {**scope, "state": {**scope.get("state", {}), "number": number}} | ({"method": "GET"} if head else {})
         with logs.bound(request=number), traces.within(span):
             try:
-                await self._answer(scope, receive, send, number)
+                await self._answer(scope, receive, send, number, head)
             finally:
                 traces.end(span, route=getattr(scope.get("route"), "path", "none"))
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, number: str) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, number: str, head: bool) -> None:
         began = time.monotonic()
-        head = scope["method"] == "HEAD"
-        if head:
-            scope = {**scope, "method": "GET"}
         started = ended = False
 
         async def dressed(message: Message) -> None:
@@ -84,8 +84,6 @@ class Edge:
             # A stream asked for by HEAD ends with its headers.
             return {"type": "http.disconnect"} if started else await receive()
 
-        # The same number stands in the log, in the answer, and beside what a request changed.
-        scope = {**scope, "state": {**scope.get("state", {}), "number": number}}
         request = Request(scope)
         try:
             if (size := _head(scope)) > HEAD_BYTES:

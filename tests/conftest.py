@@ -30,6 +30,17 @@ def dialect(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def empty_database_url(dialect: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database with nothing in it."""
+    if dialect == "sqlite":
+        yield f"sqlite:///{tmp_path}/empty.sqlite"
+        return
+    maker: services.Databases = request.getfixturevalue("databases")
+    yield maker.make()
+    maker.drop_all()
+
+
+@pytest.fixture
 def database_url(dialect: str, request: pytest.FixtureRequest) -> Iterator[Callable[[Path], str | None]]:
     """The catalog's URL for a root, always the same; None for SQLite inside the root."""
     made: dict[Path, str] = {}

@@ -87,8 +87,6 @@ def _kind(name: str, compat: str) -> Kind:
     return KINDS[name]
 
 
-@lru_cache(maxsize=4096)
-@lru_cache(maxsize=1_024)  # asked for every source, and few in number
 def recipe(kind: str, compat: str, derivation: str = "") -> str:
     """Everything besides the bytes that decides a sidecar, such as ``jsonl/1`` or ``jsonl/1+upstream``.
 
@@ -98,7 +96,12 @@ def recipe(kind: str, compat: str, derivation: str = "") -> str:
         derivation: of a derived kind, a digest of its parameters and inputs.
     """
     entry = _kind(kind, compat)
-    return f"{entry.name}/{entry.version}" + (f"+{compat}" if compat else "") + (f":{derivation}" if derivation else "")
+    return _recipe(entry.name, entry.version, compat, derivation)
+
+
+@lru_cache(maxsize=4_096)  # asked for every source, and few in number
+def _recipe(name: str, version: int, compat: str, derivation: str) -> str:
+    return f"{name}/{version}" + (f"+{compat}" if compat else "") + (f":{derivation}" if derivation else "")
 
 
 def content_of(kind: str, content_hash: str, origin: Origin) -> str:

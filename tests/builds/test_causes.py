@@ -211,7 +211,7 @@ def test_a_full_disk_pauses_and_goes_on(open_site: OpenSite, data: Path, monkeyp
         with site.work.read() as session:
             row = builds.get(session, builds.running(session)[0]) if builds.running(session) else None
             if row is not None:
-                seen.extend(item["waits_for"] for item in describe.stragglers(session, row))
+                seen.extend(item["waits_for"] for item in describe.stragglers(site, session, row))
 
     result = run_build(site, submission(blend, data), runner=runner, watch=watch)
     assert result["state"] == "ready"

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from blendex.builds import quotas
+from blendex.builds import quotas, teams
 from blendex.builds.run import work_until_ended
 from blendex.builds.site import Site
 from blendex.builds.submit import submit
 from blendex.catalog import builds, mirrors
+from blendex.catalog.audit import Actor
 from blendex.catalog.usage import FILES_OF_A_MIRROR
 from blendex.errors import BlendexError, Code
 from tests.support import corpus
 from tests.support.inline import InlineRunner
 
 
+def used_by(site: Site, team: str, owner: str = "ada") -> Site:
+    if team:
+        teams.set_team(site, team, roots=["/"], stores={}, views=[])
+    return replace(site, actor=Actor(owner, team))
+
+
 def built(site: Site, data: Path, blend: str, *, team: str, owner: str = "ada") -> dict[str, Any]:
-    build, _ = submit(site, corpus.submission(blend, data), owner=owner, team=team)
+    build, _ = submit(used_by(site, team, owner), corpus.submission(blend, data))
     return work_until_ended(site, build.id, runner=InlineRunner())
 
 
@@ -32,7 +40,7 @@ def report(site: Site, team: str) -> dict[str, int]:
 
 def refused(site: Site, data: Path, blend: str, team: str) -> BlendexError:
     with pytest.raises(BlendexError) as error:
-        submit(site, corpus.submission(blend, data), team=team)
+        submit(used_by(site, team), corpus.submission(blend, data))
     with site.work.read() as session:
         assert builds.running(session) == [] or error.value.code == Code.QUOTA_FULL
     return error.value
@@ -70,12 +78,12 @@ def test_what_is_used_up_is_refused_with_its_figures(tmp_path: Path, data: Path)
     }
     site = corpus.site(tmp_path / "root", quotas=quota)
     small, large = corpus.corpus(data, 2), corpus.corpus(data, 3, name="b")
-    build, _ = submit(site, corpus.submission(small, data), team="few")
+    build, _ = submit(used_by(site, "few"), corpus.submission(small, data))
     error = refused(site, data, large, "few")
     assert (error.code, error.message) == (
         Code.QUOTA_FULL, "the quota running_builds of team few is used up: 1 builds run, of 1.",
     )  # fmt: skip
-    again, made = submit(site, corpus.submission(small, data), team="few")  # what runs can be joined
+    again, made = submit(used_by(site, "few"), corpus.submission(small, data))  # what runs can be joined
     assert (again.id, made) == (build.id, False)
     assert work_until_ended(site, build.id, runner=InlineRunner())["state"] == "ready"
     failed = built(site, data, large, team="few")

@@ -49,8 +49,9 @@ def test_units_are_kept_when_they_go(site: Site, tmp_path: Path) -> None:
     assert slowest[0].seconds is not None
     assert slowest[0].state == "done"
     assert result["datasets"] == [
-        {"name": "nemo_tarred-0", "type": "nemo_tarred", "sources": 8, "weight": 0.5, "records": 40,
-         "bytes": sum(path.stat().st_size for path in (tmp_path / "a").iterdir())}
+        {"name": "nemo_tarred-0", "type": "nemo_tarred", "sources": 8, "weight": 0.5, "share": 1.0, "records": 40,
+         "bytes": sum(path.stat().st_size for path in (tmp_path / "a").iterdir()),
+         "hours": 0.0056, "access": "local", "entries": []}
     ]  # fmt: skip
 
 

@@ -31,12 +31,10 @@ def other_version(**versions: int) -> Iterator[None]:
     """This process is a program whose builders of some kinds have other versions."""
     before = kinds.KINDS
     kinds.KINDS = {name: replace(kind, version=versions.get(name, kind.version)) for name, kind in before.items()}
-    kinds.recipe.cache_clear()
     try:
         yield
     finally:
         kinds.KINDS = before
-        kinds.recipe.cache_clear()
 
 
 def work(site: Site, classes: tuple[str, ...] = ("plan", "index", "pack", "publish")) -> dict[str, Any]:

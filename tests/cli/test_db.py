@@ -84,9 +84,9 @@ def test_what_was_published_after_a_backup_is_found_again(open_site: OpenSite, d
 
 
 def test_an_older_schema_can_be_saved_and_is_upgraded_when_it_comes_back(
-    database_url: Callable[[Path], str | None], tmp_path: Path
+    empty_database_url: str, tmp_path: Path
 ) -> None:
-    engine = open_engine(database_url(tmp_path) or f"sqlite:///{tmp_path}/old.sqlite")
+    engine = open_engine(empty_database_url)
     migrate.upgrade(engine, "0002")
     with engine.begin() as connection:
         connection.execute(text("INSERT INTO meta (key, value) VALUES ('remembered', 'yes')"))
