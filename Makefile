@@ -20,8 +20,8 @@ check: lock-check ## linters, types, layers, locked versions, shell scripts
 test: ## install what the tests need and run them
 	scripts/test.sh
 
-slow: ## the tests that start clusters and stop builds at many points
-	$(PY) -m pytest -n 2 --dist loadgroup -m slow
+slow: ## the tests that start clusters, stop builds at many points, look at every page
+	$(PY) -m pytest -n 3 --dist loadgroup -m slow
 
 cluster: ## every test of the cluster form, also the long ones; needs PostgreSQL and Redis
 	$(PY) -m pytest tests/cluster -m 'slow or long'
@@ -31,7 +31,7 @@ orchestration: ## what the service costs on top of the work, and a plan of 400,0
 	$(PY) benchmarks/orchestration.py
 
 pictures: ## write the pictures of the documents again
-	BLENDEX_PICTURES=1 $(PY) -m pytest -q tests/dashboard/test_look.py -k write_the_pictures
+	BLENDEX_PICTURES=1 $(PY) -m pytest -q tests/dashboard/test_look.py -m slow -k write_the_pictures
 
 oracle: ## let upstream's own readers read through our mirrors (own environment)
 	scripts/oracle-env.sh

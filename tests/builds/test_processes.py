@@ -23,6 +23,8 @@ from tests.chaos.crash import in_child
 from tests.support.corpus import corpus, put, sidecars, site, submission, wait_until_calm
 from tests.support.inline import InlineRunner
 
+pytestmark = pytest.mark.slow
+
 OpenSite = Callable[..., Site]
 COMMAND = [sys.executable, "-c", "from blendex.cli import main; main()"]
 NOBODY = 65534

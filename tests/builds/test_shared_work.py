@@ -43,6 +43,7 @@ def work_until_all_ended(site: Site) -> None:
     loop.run()
 
 
+@pytest.mark.slow
 def test_thirty_near_identical_builds_read_each_source_once(open_site: OpenSite, data: Path) -> None:
     site = open_site(unit_sources=7)
     common = corpus(data, shards=38)  # 76 sources, 95 % of 80
@@ -106,6 +107,7 @@ def blendex(*arguments: str, root: Path, **extra: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_killed_builder_beside_a_living_one_costs_only_time(
     data: Path, tmp_path: Path, open_site: OpenSite, catalog: Callable[[Path], dict[str, str]]
 ) -> None:

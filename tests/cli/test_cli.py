@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.corpus import corpus, manifest, put
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 

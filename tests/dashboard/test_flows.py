@@ -19,6 +19,9 @@ from tests.dashboard.test_look import CONFIG
 from tests.service.conftest import Service
 from tests.support import corpus
 
+# Each page in a browser: a minute and more of both processors.
+pytestmark = pytest.mark.slow
+
 SECONDS = 30_000
 
 

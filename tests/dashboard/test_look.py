@@ -15,6 +15,9 @@ from tests.dashboard import synthetic
 from tests.dashboard.conftest import HERE, SHOTS, WIDTHS, Complaints, opened
 from tests.service.conftest import Service
 
+# Each page in a browser: a minute and more of both processors.
+pytestmark = pytest.mark.slow
+
 AXE = HERE / "axe" / "axe.min.js"
 CONFIG = """\
 model:

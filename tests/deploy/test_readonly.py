@@ -14,6 +14,8 @@ from blendex.sample import make
 from blendex.settings import Settings
 from tests.support import services
 
+pytestmark = pytest.mark.slow
+
 # Everything is read-only but the root of mirrors and one small /var/tmp, as in the chart and the compose file.
 SCRIPT = """
 set -e

@@ -67,6 +67,7 @@ def check_degraded(api: Api, build: dict[str, Any], blend: str) -> None:
     assert "blendex_up 0.0" in ask(api, "/metrics").text
 
 
+@pytest.mark.slow
 def test_look_ups_without_the_database_and_after_a_restart(
     postgres: services.Postgres, tmp_path: Path, blend: str
 ) -> None:

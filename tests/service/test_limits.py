@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -82,7 +83,9 @@ def run(pieces: list[tuple[float, Message]], **values: float) -> list[Message]:
         scope = {"type": "http", "method": "POST", "path": "/v1/builds", "headers": [], "query_string": b""}
         await BodyLimit(app, 100, **values)(scope, receive, send)
 
-    asyncio.run(main())
+    # In a thread: tests of pages leave a loop running in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, main()).result()
     return sent
 
 

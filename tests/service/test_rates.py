@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from starlette.requests import Request
 
 from blendex.cli.remote import RemoteClient
 from service import rates
-from service.callers import caller
 from service.rates import Buckets, sort_of
 from tests.service.conftest import Service, _site, listening
 
@@ -75,5 +73,3 @@ def test_usage(idle: Service) -> None:
         assert client.usage()["quota"] == answer["quota"]
     finally:
         client.close()
-    request = Request({"type": "http", "app": idle.app, "headers": []})
-    assert caller(request).owner == idle.site.settings.owner

@@ -53,6 +53,7 @@ def test_answer_is_flat_and_linked(service: Service, ready: dict[str, Any]) -> N
         "events": f"{own}/events",
         "problems": f"{own}/problems",
         "findings": f"{own}/findings",
+        "log": f"{own}/log",
         "blend": f"{own}/blend",
         "blend_diff": f"{own}/blend.diff",
         "mirror": f"/v1/mirrors/{ready['mirror']}",

@@ -152,6 +152,7 @@ def of_cluster(
     return around
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hops")
 def test_a_storm(open_site: OpenSite, data: Path, tmp_path: Path, cluster: Cluster) -> None:
     around = of_cluster(open_site, data, tmp_path, cluster, "individual", FEW)

@@ -35,6 +35,7 @@ def plant(accounts: Accounts) -> str:
     return "".join(entry.format(folder, *pair) for pair in pairs)
 
 
+@pytest.mark.slow
 def test_nothing_secret_is_told(
     accounts: Accounts, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
