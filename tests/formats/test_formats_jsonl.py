@@ -207,7 +207,7 @@ PATHOLOGICAL = {
 
 @pytest.mark.parametrize("name", PATHOLOGICAL)
 def test_pathological_manifests_stay_fast(name: str) -> None:
-    """Less than three empty loops over the bytes take, then and there: no Python object per line or byte."""
+    """Less than five empty loops over the bytes take, then and there: no Python object per line or byte."""
     data = PATHOLOGICAL[name]
 
     def loop() -> float:
@@ -219,7 +219,7 @@ def test_pathological_manifests_stay_fast(name: str) -> None:
     before = loop()
     start = time.process_time()
     build_jsonl(Memory(data), lambda _: None, False)
-    assert time.process_time() - start < 3 * max(before, loop())
+    assert time.process_time() - start < 5 * max(before, loop())
 
 
 def test_memory_is_flat() -> None:
