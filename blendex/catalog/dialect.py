@@ -188,9 +188,9 @@ def insert(session: Session, model: type[DeclarativeBase]) -> Any:
 def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElement[bool]:
     """``column`` is one of many values: one parameter, however many they are, which is planned and parsed once.
 
-    An array on PostgreSQL, as text, since the driver would write one item by item in Python. On SQLite a JSON array of
-    texts or numbers, where five hundred parameters of their own
-    cost as much as looking them up; bytes have no JSON and stay parameters.
+    An array on PostgreSQL, never one that is cast from text: that is no constant to the planner, and is compared item
+    by item with every row. On SQLite a JSON array of texts or numbers, where five hundred parameters of their own cost
+    as much as looking them up; bytes have no JSON and stay parameters.
     """
     if session.get_bind().dialect.name == "sqlite":
         if isinstance(column.type, LargeBinary):
@@ -198,12 +198,7 @@ def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElemen
         listed = func.json_each(orjson.dumps(list(values)).decode()).table_valued("value", name="listed")
         return cast("ColumnElement[bool]", column.in_(select(listed.c.value)))
     kind = String() if isinstance(column.type, String) else column.type  # its length is of no use here
-    array: ColumnElement[Any] = literal(list(values), postgresql.ARRAY(kind))
-    if not isinstance(column.type, LargeBinary):
-        text_form = orjson.dumps(list(values))
-        if b"\\" not in text_form:  # JSON and arrays differ in what follows a backslash, and in their brackets
-            array = literal("{" + text_form[1:-1].decode() + "}", String()).cast(postgresql.ARRAY(kind))
-    return cast("ColumnElement[bool]", column == any_(array))
+    return cast("ColumnElement[bool]", column == any_(literal(list(values), postgresql.ARRAY(kind))))
 
 
 def begins(session: Session, column: Any, text: str) -> ColumnElement[bool]:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from blendex.catalog import dialect
 from blendex.catalog.models import Content, FormerContent, Mirror, Object, Source
 
-BATCH = 2_000
+BATCH = 4_096
 AT_ONCE = 4096
 """Addresses of one look-up."""
 FORMER = 16
