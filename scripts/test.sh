@@ -9,4 +9,4 @@ cd "$(dirname "$0")/.."
 echo "Installing requirements/dev.txt into .venv"
 install_locked requirements/dev.txt
 # More processes than processors: most tests wait, for what a file server may tell of a file two seconds old.
-exec "$python" -m pytest -n 4 --dist loadgroup "$@"
+exec "$python" -m pytest -n 4 "$@"

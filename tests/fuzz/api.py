@@ -82,7 +82,7 @@ def attacks(folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     """What is posted, by name: the code that it must be refused with, and the request."""
     outside = folder.parent / "outside.yaml"
     outside.write_text("- {type: nemo, manifest_filepath: /a.jsonl}\n")
-    link = folder / "link.yaml"
+    link = folder / "leads-out.yaml"
     link.symlink_to(outside)
     bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(9)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +19,13 @@ from blendex.runtime import budget, frames
 from blendex.runtime.notice import Notice
 from blendex.runtime.slots import Call, Slots
 
-# The kernel counts what it kills for the whole host where cgroups are of version 1: one test after another.
-pytestmark = pytest.mark.xdist_group("kernel kills")
+
+@pytest.fixture(autouse=True)
+def one_at_a_time() -> Iterator[None]:
+    """The kernel counts what it kills for the whole host where cgroups are of version 1: one test after another."""
+    with open(Path(tempfile.gettempdir(), "blendex-tests-kernel-kills.lock"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def children() -> list[psutil.Process]:
