@@ -21,7 +21,7 @@ test: ## install what the tests need and run them
 	scripts/test.sh
 
 slow: ## the tests that start clusters, stop builds at many points, look at every page
-	$(PY) -m pytest -n 3 -m slow
+	$(PY) -m pytest -n 3 -m 'slow and not long'
 
 cluster: ## every test of the cluster form, also the long ones; needs PostgreSQL and Redis
 	$(PY) -m pytest tests/cluster -m 'slow or long'

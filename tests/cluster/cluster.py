@@ -181,20 +181,21 @@ class Cluster:
         return value
 
     def show(self, build: str, api: int = -1) -> dict[str, Any]:
+        """A build as an api process tells it; without a state while the database is away."""
         value: dict[str, Any] = self.apis[api].http.get(f"/v1/builds/{build}").json()
         return value
 
     def ended(self, build: str, seconds: float = 120.0) -> dict[str, Any]:
         """The build, once it ended."""
         found: dict[str, Any] = wait_for(
-            lambda: (shown := self.show(build)) and shown["state"] in ("ready", "failed", "cancelled") and shown,
+            lambda: (shown := self.show(build)) and shown.get("state") in ("ready", "failed", "cancelled") and shown,
             seconds,
             says=f"build {build} does not end: {self.show(build)}",
         )
         return found
 
     def in_state(self, build: str, state: str) -> None:
-        wait_for(lambda: self.show(build)["state"] == state, 60, 0.02)
+        wait_for(lambda: self.show(build).get("state") == state, 60, 0.02)
 
     def metric(self, name: str, **labels: str) -> float:
         return sum(worker.metric(name, **labels) for worker in self.workers)
