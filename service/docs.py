@@ -66,11 +66,16 @@ def describe(app: FastAPI) -> dict[str, Any]:
             "text/plain": {"schema": {"type": "string"}},
         },
     }
-    document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    # Where nobody is asked who they are a token is not looked at: that is no security to speak of.
+    asks = app.state.gate.asks
+    if asks:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    scopes = {(method, path.replace(":path}", "}")): scope for (method, path), scope in RULES.items()}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            scope = RULES.get((method.upper(), path), ADMIN)
-            operation["security"] = [] if scope == OPEN else [{"token": []}]
+            scope = scopes.get((method.upper(), path), ADMIN)
+            if asks:
+                operation["security"] = [] if scope == OPEN else [{"token": []}]
             operation["description"] = f"{operation.get('description', '')}\n\nScope: `{scope}`.".strip()
             operation["responses"].pop("422", None)
             operation["responses"]["default"] = failure
