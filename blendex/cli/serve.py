@@ -25,6 +25,8 @@ from blendex.runtime.slots import Slots
 
 # Between two tries to open a catalog that was away at the start.
 OPEN_SECONDS = 2.0
+# Longer than clients keep an idle connection (httpx: 5 s, as uvicorn by itself): chance must not say who closes first.
+KEEP_ALIVE = 30
 HEAD_BYTES = 64 * 1024
 
 logger = logs.get_logger("blendex.service")
@@ -75,6 +77,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
         signal.signal(number, lambda *_: None)
     config = uvicorn.Config(
         app, log_level="warning", log_config=None, access_log=False, timeout_graceful_shutdown=5,
+        timeout_keep_alive=KEEP_ALIVE,
         proxy_headers=False,  # who asks is told by the connection, and by listed proxies in their own headers
         # Of its parsers the one that bounds a request's line and headers, together.
         http="h11", h11_max_incomplete_event_size=HEAD_BYTES,

@@ -51,7 +51,7 @@ def listening(site: Site, data: Path, wake: Callable[[], None], **values: Any) -
     previews = Slots(1, "blendex.units")
     listener = socket.create_server(("127.0.0.1", 0))
     app = create_app(site, previews, wake, **values)
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5, timeout_keep_alive=30)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
