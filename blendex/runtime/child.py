@@ -22,7 +22,7 @@ from typing import Any
 
 from blendex.errors import BlendexError, passing
 from blendex.runtime import frames
-from blendex.runtime.notice import Notice
+from blendex.runtime.inhand import InHand
 
 # How a child says why it ended itself: its pages passed the limit, or an allocation was refused.
 WATCHDOG_EXIT, LIMIT_EXIT = 77, 78
@@ -49,11 +49,11 @@ def anonymous_bytes() -> int:
 
 
 class _Child:
-    def __init__(self, package: str, inbox: int, outbox: int, notice: Notice) -> None:
+    def __init__(self, package: str, inbox: int, outbox: int, hand: InHand) -> None:
         self.package = package
         self.inbox = inbox
         self.outbox = outbox
-        self.notice = notice
+        self.hand = hand
         self.limit = 0
         self.peak = 0
         self.sort = ""
@@ -96,7 +96,7 @@ class _Child:
                 self.measure()
             self.sort = sort
         if "in_hand" in data:
-            self.notice.write(data)
+            self.hand.write(data)
         else:
             self.send({"progress": data})
 
@@ -115,7 +115,7 @@ class _Child:
 
     def call(self, message: dict[str, Any]) -> None:
         """Run one function and tell what came of it."""
-        self.notice.write({})  # begun
+        self.hand.write({})  # begun
         module, _, name = message["function"].partition(":")
         if not module.startswith(self.package + ".") or name != "run":
             raise ValueError(f"{message['function']} is not a function of {self.package}")
@@ -150,7 +150,7 @@ class _Child:
 
 def main() -> None:
     """Serve calls from standard input until it closes."""
-    package, parent, notice = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    package, parent, hand = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the signal was armed
         os._exit(0)
@@ -160,8 +160,8 @@ def main() -> None:
     outbox = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is log, not protocol
     threading.stack_size(STACK_BYTES)
-    child = _Child(package, 0, outbox, Notice(notice))
-    os.close(notice)
+    child = _Child(package, 0, outbox, InHand(hand))
+    os.close(hand)
     threading.Thread(target=child.watch, daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         while (message := frames.read(child.inbox)) is not None:

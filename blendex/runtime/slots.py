@@ -23,7 +23,7 @@ from typing import IO, Any, Protocol
 from blendex.runtime import activity, frames
 from blendex.runtime.budget import kernel_kills
 from blendex.runtime.child import LIMIT_EXIT, WATCHDOG_EXIT
-from blendex.runtime.notice import Notice
+from blendex.runtime.inhand import InHand
 
 TICK_SECONDS = 0.25
 STDERR_TAIL = 4_000
@@ -102,7 +102,7 @@ class _Work:
     ticket: int
     call: Call
     progress: list[dict[str, Any]] = field(default_factory=list)
-    notice: Notice | None = None
+    hand: InHand | None = None
     kill_cause: str | None = None
     deadline: float = 0.0
     moved: activity.Activity | None = None
@@ -118,9 +118,9 @@ class _Process:
         # One thread, two arenas: a child's memory is what it holds, not what its libraries might.
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment["MALLOC_ARENA_MAX"] = "2"
-        memory = Notice.create()
+        memory = InHand.create()
         try:
-            self.notice = Notice(memory)
+            self.hand = InHand(memory)
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "blendex.runtime.child", package, str(os.getpid()), str(memory)],
                 stdin=subprocess.PIPE,
@@ -165,7 +165,7 @@ class _Process:
             self.popen.kill()
             code = self.popen.wait()
         self.log.close()
-        self.notice.close()
+        self.hand.close()
         return code
 
 
@@ -227,7 +227,7 @@ class Slots:
         """What the function of a call has announced last; empty before it did, and when the call has ended."""
         with self._lock:
             work = self._active.get(ticket)
-            return {} if work is None or work.notice is None else work.notice.read() or {}
+            return {} if work is None or work.hand is None else work.hand.read() or {}
 
     def cancel(self, ticket: int, cause: str = "cancelled") -> None:
         """Kill the child that works on ``ticket``; its outcome says ``cause``."""
@@ -300,9 +300,9 @@ class Slots:
                 with self._lock:
                     self._pids.add(process.popen.pid)
                 self._selector.register(process.outbox, selectors.EVENT_READ, process)
-            process.notice.clear()
+            process.hand.clear()
             with self._lock:
-                process.work, work.notice = work, process.notice
+                process.work, work.hand = work, process.hand
             work.moved_at = time.monotonic()
             work.deadline = work.moved_at + work.call.seconds
             message = {
@@ -352,10 +352,10 @@ class Slots:
         outcome.peak = message.get("peak", 0)
         outcome.peaks = message.get("peaks", {})
         if outcome.error is not None:
-            outcome.holding = process.notice.read() or {}
+            outcome.holding = process.hand.read() or {}
             outcome.log = process.tail()
         with self._lock:
-            work.notice = None
+            work.hand = None
         self._finish(work, outcome)
         if process.calls >= CALLS_PER_CHILD or outcome.cause == "error" or message["rest"] > GROWN_BYTES:
             self._retire(process, processes)
@@ -366,7 +366,7 @@ class Slots:
         self._forget(process)
         with self._lock:
             if process.work is not None:
-                process.work.notice = None
+                process.work.hand = None
         processes.discard(process)
         if process in self._idle:
             self._idle.remove(process)
@@ -377,7 +377,7 @@ class Slots:
 
     def _died(self, process: _Process, processes: set[_Process]) -> None:
         log = process.tail()
-        told = process.notice.read()
+        told = process.hand.read()
         code = self._retire(process, processes)
         if (work := process.work) is None:
             return

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from blendex.runtime import budget, frames
-from blendex.runtime.notice import Notice
+from blendex.runtime.inhand import InHand
 from blendex.runtime.slots import Call, Slots
 
 
@@ -160,7 +160,7 @@ def test_a_child_at_rest_is_small(slots: Slots, tmp_path: Path) -> None:
         print(child.memory_full_info())
         assert child.memory_full_info().uss < 30 * 2**20
         kept = [os.readlink(f"/proc/{child.pid}/fd/{name}") for name in os.listdir(f"/proc/{child.pid}/fd")]
-        # Its pipes, its log, which is 1 and 2, and its notice.
+        # Its pipes, its log, which is 1 and 2, and what it has in hand.
         words = ["log" if name.endswith("(deleted)") and "memfd" not in name else name.split(":")[0] for name in kept]
         assert sorted(words) == ["/memfd", "log", "log", "pipe", "pipe"]
         assert made.used() < 30 * 2**20
@@ -170,8 +170,8 @@ def test_a_child_at_rest_is_small(slots: Slots, tmp_path: Path) -> None:
 
 
 def test_the_end_of_its_pipe_ends_a_child_in_mid_call() -> None:
-    memory = Notice.create()
-    notice = Notice(memory)
+    memory = InHand.create()
+    hand = InHand(memory)
     child = subprocess.Popen(
         [sys.executable, "-m", "blendex.runtime.child", "tests.runtime.functions", str(os.getpid()), str(memory)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(memory,),
@@ -182,12 +182,12 @@ def test_the_end_of_its_pipe_ends_a_child_in_mid_call() -> None:
     message = {"function": "tests.runtime.functions.sleeps:run", "arguments": {"seconds_asleep": 60}}
     child.stdin.write(frames.encode(message))
     child.stdin.flush()
-    while not notice.read():
+    while not hand.read():
         time.sleep(0.01)
     child.stdin.close()
     assert child.wait(timeout=20) == 0
     child.stdout.close()
-    notice.close()
+    hand.close()
 
 
 def test_a_killed_child_costs_its_own_call_only(slots: Slots) -> None:

@@ -18,7 +18,7 @@ SIZE = mmap.PAGESIZE + 2 * PLACE_BYTES
 HEAD_BYTES = 4
 
 
-class Notice:
+class InHand:
     """A page for one child.
 
     Args:
@@ -31,7 +31,7 @@ class Notice:
     @staticmethod
     def create() -> int:
         """New memory, with nothing in it: its descriptor, to be closed when both ends have it."""
-        descriptor = os.memfd_create("blendex-notice", os.MFD_CLOEXEC)
+        descriptor = os.memfd_create("blendex-hand", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, SIZE)
         return descriptor
 
@@ -43,7 +43,7 @@ class Notice:
         """
         body = orjson.dumps(data)
         if len(body) > PLACE_BYTES - HEAD_BYTES:
-            raise ValueError(f"a notice of {len(body)} bytes")
+            raise ValueError(f"{len(body)} bytes in hand")
         place = 1 if self._map[0] != 1 else 2
         start = mmap.PAGESIZE + (place - 1) * PLACE_BYTES
         self._map[start + HEAD_BYTES : start + HEAD_BYTES + len(body)] = body
