@@ -12,9 +12,8 @@ from sqlalchemy.orm import Session
 from blendex.catalog import dialect
 from blendex.catalog.models import Content, FormerContent, Mirror, Object, Source
 
-BATCH = 4_096
-AT_ONCE = 4096
-"""Addresses of one look-up."""
+AT_ONCE = 4_096
+"""Rows of one statement."""
 FORMER = 16
 """Contents that are remembered of one source, besides the one it has."""
 
@@ -149,8 +148,8 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], 
     # for each other, and never in a circle.
     unique = {(entry["content_hash"], entry["recipe"], entry["strength"]): entry for entry in entries}
     keys = sorted(unique)
-    for start in range(0, len(keys), BATCH):
-        part = keys[start : start + BATCH]
+    for start in range(0, len(keys), AT_ONCE):
+        part = keys[start : start + AT_ONCE]
         dialect.upsert(
             session,
             Content,
@@ -221,9 +220,9 @@ def also_at(session: Session, recipe: str, places: Mapping[str, str]) -> None:
     """
     rows = []
     addresses = list(places)
-    for start in range(0, len(addresses), BATCH):
+    for start in range(0, len(addresses), AT_ONCE):
         found = select(Source.address, Source.token, Source.racy, Source.content).where(
-            Source.recipe == recipe, dialect.one_of(session, Source.address, addresses[start : start + BATCH])
+            Source.recipe == recipe, dialect.one_of(session, Source.address, addresses[start : start + AT_ONCE])
         )
         rows += [
             {
@@ -263,8 +262,8 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
         return
     # The last one counts where a source was read twice; sorted for the reason that ``record`` gives.
     rows = [row for _, row in sorted({(row["address"], row["recipe"]): row for row in rows}.items())]
-    for start in range(0, len(rows), BATCH):
-        part = rows[start : start + BATCH]
+    for start in range(0, len(rows), AT_ONCE):
+        part = rows[start : start + AT_ONCE]
         _keep_former(session, part)
         dialect.upsert(session, Source, part, keys=("address", "recipe"), then=_replace_if_changed)
 
@@ -349,8 +348,8 @@ def lose_object(session: Session, name: str) -> None:
 
 def forget_failures(session: Session, recipe: str, addresses: Sequence[str]) -> None:
     """Let sources be read again that failed for good: somebody asked for it."""
-    for start in range(0, len(addresses), BATCH):
-        part = addresses[start : start + BATCH]
+    for start in range(0, len(addresses), AT_ONCE):
+        part = addresses[start : start + AT_ONCE]
         session.execute(
             update(Source)
             .where(Source.recipe == recipe, dialect.one_of(session, Source.address, part), Source.error.is_not(None))
