@@ -119,18 +119,22 @@ async def post(
     except BlendexError as error:
         raise hint(error, request, await request.body()) from None
     house.wake()
-    location = {"Location": f"/v1/builds/{build.id}"}
     if wants_text(request):
         found_answer = await lookup.answer(
             house, lambda: house.resolver.build(build.id), TEXT_WAIT if wait is None else wait
         )
         reply = await run_in_threadpool(text.path_reply, request, house.site, found_answer, text.Ask())
-        reply.headers["Location"] = location["Location"]
+        reply.headers["Location"] = f"/v1/builds/{build.id}"
         return reply
+    return await _begun(house, build.id, wait)
+
+
+async def _begun(house: House, build: str, wait: float | None) -> Response:
+    """A build that was asked for, once it ended or the time to wait is over."""
     if wait:
-        await house.watch.until_ended(build.id, wait)
-    detail = await run_in_threadpool(_detail, house, build.id)
-    return Json(detail, 202 if detail["state"] in RUNNING else 200, location)
+        await house.watch.until_ended(build, wait)
+    detail = await run_in_threadpool(_detail, house, build)
+    return Json(detail, 202 if detail["state"] in RUNNING else 200, {"Location": f"/v1/builds/{build}"})
 
 
 @router.get("", summary="List builds", responses={200: {"model": schemas.Builds}})
@@ -376,10 +380,7 @@ async def rebind(
         lambda: control.rebind(house.site, lookup.build_id(build), prefixes(request, ("map",)))
     )
     house.wake()
-    if wait:
-        await house.watch.until_ended(made, wait)
-    detail = await run_in_threadpool(_detail, house, made)
-    return Json(detail, 202 if detail["state"] in RUNNING else 200, {"Location": f"/v1/builds/{made}"})
+    return await _begun(house, made, wait)
 
 
 @router.post(
@@ -410,7 +411,4 @@ async def pack(
         lambda: control.pack(house.site, lookup.build_id(build), packs=packs, sidecars=sidecars, tars=tars)
     )
     house.wake()
-    if wait:
-        await house.watch.until_ended(made, wait)
-    detail = await run_in_threadpool(_detail, house, made)
-    return Json(detail, 202 if detail["state"] in RUNNING else 200, {"Location": f"/v1/builds/{made}"})
+    return await _begun(house, made, wait)
