@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from collections import OrderedDict
@@ -10,18 +9,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
-import zstandard
 
 from blendex.builds.site import Site
 from blendex.catalog.models import Mirror
 from blendex.storage.profiles import place_of
+from blendex.units.receipt import open_archive
 
 # Verdicts kept, each of one mirror for one set of rules. A mirror never changes, so a verdict is right for ever.
 KEPT = 50_000
 DERIVED = "derived:"
 # Of a list that is mostly others': looked through for one page.
 MOST_BATCHES = 20
-PIECE = 1 << 18
 
 
 def reader(site: Site) -> Callable[[str], bool]:
@@ -51,21 +49,15 @@ def reader(site: Site) -> Callable[[str], bool]:
     return may
 
 
-def archived(file: str) -> Iterator[bytes]:
-    """The lines of the archive of a receipt: the receipt itself, then a line for each source."""
-    with open(file, "rb") as packed, zstandard.ZstdDecompressor().stream_reader(packed) as raw:
-        yield from io.BufferedReader(raw, PIECE)
-
-
 def _lines(site: Site, key: str) -> Iterator[bytes]:
     path = os.path.join(site.root.mirror(key), "sources.jsonl")
     if os.path.exists(path):
         with open(path, "rb") as file:
             yield from file
         return
-    lines = archived(site.root.receipt(key))
-    next(lines, None)
-    yield from lines
+    with open_archive(site.root.receipt(key)) as lines:
+        lines.readline()  # the receipt
+        yield from lines
 
 
 class Verdicts:

@@ -8,8 +8,10 @@ the digests tell whether it still is.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -18,6 +20,8 @@ from blendex.errors import BlendexError, Code
 from blendex.storage.root import flush_file, flush_folder
 
 FORMAT = 1
+# What is read of an archive at one time.
+ARCHIVE_PIECE = 1 << 18
 
 
 def dumps(value: Any) -> bytes:
@@ -80,6 +84,15 @@ def _json(path: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _damaged(path, "is not a JSON object")
     return value
+
+
+@contextmanager
+def open_archive(path: str) -> Iterator[io.BufferedReader]:
+    """What ``archive`` wrote, to be read: the receipt on its first line, then a line for each source."""
+    import zstandard
+
+    with open(path, "rb") as packed, zstandard.ZstdDecompressor().stream_reader(packed) as raw:
+        yield io.BufferedReader(raw, ARCHIVE_PIECE)
 
 
 def archive(mirror: str, target: str, private: str) -> None:

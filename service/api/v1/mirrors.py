@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
 import orjson
-import zstandard
 from fastapi import APIRouter, Depends, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,11 +15,11 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from blendex.builds import access, degraded, describe, keeping, verifying
 from blendex.builds.resolve import Answer
-from blendex.builds.visibility import archived
 from blendex.catalog import mirrors, verifications
 from blendex.errors import BlendexError, Code
 from blendex.mirrors import holds
 from blendex.mirrors.holds import Wish
+from blendex.units.receipt import ARCHIVE_PIECE, open_archive
 from service import lookup, text
 from service.api.v1 import schemas
 from service.api.v1.builds import read_body
@@ -34,7 +32,6 @@ from service.replies import Json, told
 router = APIRouter(prefix="/v1/mirrors", tags=["mirrors"], dependencies=[Depends(refuse_unknown)])
 
 NAMED_MISSING = 10
-PIECE = 1 << 18
 
 
 def _linked(summary: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +241,8 @@ def _without_entries(house: House, key: str, path: str | None) -> dict[str, Any]
         with open(os.path.join(path, "receipt.json"), "rb") as file:
             line = file.read()
     else:
-        line = next(archived(house.site.root.receipt(key)))
+        with open_archive(house.site.root.receipt(key)) as lines:
+            line = lines.readline()
     found: dict[str, Any] = orjson.loads(line)
     found.pop("excluded", None)
     return found
@@ -252,11 +250,10 @@ def _without_entries(house: House, key: str, path: str | None) -> dict[str, Any]
 
 def _archived(file: str, sources: bool) -> Iterator[bytes]:
     """From the archive of a receipt: its first line, or the lines after it."""
-    with open(file, "rb") as packed, zstandard.ZstdDecompressor().stream_reader(packed) as raw:
-        lines = io.BufferedReader(raw, PIECE)
+    with open_archive(file) as lines:
         first = lines.readline()
         if not sources:
             yield first
             return
-        while piece := lines.read(PIECE):
+        while piece := lines.read(ARCHIVE_PIECE):
             yield piece
