@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import http.client
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tests.support.faults import Faults
+from tests.support.loopback import LoopbackServer, serving
 
 _PASSED = ("host", "content-length", "content-type", "range", "if-match", "authorization", "x-amz-checksum-mode")
 
@@ -113,11 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
 _DROPPED = ("content-length", "connection", "transfer-encoding", "date", "server")
 
 
-class FaultProxy(ThreadingHTTPServer):
+class FaultProxy(LoopbackServer):
     """The proxy. ``url`` is what clients talk to."""
-
-    daemon_threads = True
-    request_queue_size = 256
 
     def __init__(self, behind: str) -> None:
         self.host = urlsplit(behind).netloc
@@ -125,25 +121,9 @@ class FaultProxy(ThreadingHTTPServer):
         self.latency = 0.0
         self.sent = 0
         self.requests: list[tuple[str, str]] = []
-        self.lock = threading.Lock()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, *_: Any) -> None:
-        """A client that went away is what many tests are about."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Handler)
 
 
-@contextmanager
-def serve(behind: str) -> Iterator[FaultProxy]:
+def serve(behind: str) -> AbstractContextManager[FaultProxy]:
     """A proxy for as long as a test wants it."""
-    proxy = FaultProxy(behind)
-    thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield proxy
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
+    return serving(FaultProxy(behind))

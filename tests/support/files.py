@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote
+
+from tests.support.loopback import LoopbackServer, serving
 
 MODIFIED = "Sat, 01 Nov 2025 00:00:00 GMT"
 
@@ -66,11 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = _answer  # noqa: N815
 
 
-class FileServer(ThreadingHTTPServer):
+class FileServer(LoopbackServer):
     """The server. ``url`` is what clients talk to; ``etags`` is strong, weak or none."""
-
-    daemon_threads = True
-    request_queue_size = 256
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -80,29 +76,13 @@ class FileServer(ThreadingHTTPServer):
         self.ranges = True
         self.kind = "application/octet-stream"
         self.requests: list[tuple[str, str, dict[str, str]]] = []
-        self.lock = threading.Lock()
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    def handle_error(self, *_: Any) -> None:
-        """A client that went away is what many tests are about."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        super().__init__(_Handler)
 
     def profile(self, **values: object) -> dict[str, object]:
         """The settings of a profile that reads here, as a user writes them."""
         return {"kind": "http", "prefixes": [f"{self.url}/speech/"], "networks": ["127.0.0.0/8"]} | values
 
 
-@contextmanager
-def serve() -> Iterator[FileServer]:
+def serve() -> AbstractContextManager[FileServer]:
     """A server for as long as a test wants it."""
-    server = FileServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+    return serving(FileServer())
