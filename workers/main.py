@@ -13,7 +13,7 @@ from blendex.builds.notify import Notifier
 from blendex.builds.site import Site
 from blendex.catalog.engine import catalog_id
 from blendex.observability import logs
-from blendex.runtime import activity
+from blendex.runtime import activity, heap
 from blendex.runtime.slots import Slots
 from workers import liveness
 from workers.app import create_celery, install_tasks
@@ -52,6 +52,7 @@ def run(site: Site, broker_url: str | None) -> None:
         receiver = create_celery(broker_url, key, patient=True)
         install_tasks(receiver, loop.wake)
         consumer = Consumer(receiver, settings.classes, loop.worker)
+    heap.settle()
     thread = threading.Thread(target=loop.run, name="blendex-claims", daemon=True)
 
     def beat() -> liveness.Beat:

@@ -80,6 +80,8 @@ def admit(
         lives: whether a process of that name is there; None: it cannot be told from here.
         reserve_seconds: how long a heavy unit waits before the ledger is reserved for it.
     """
+    if ledgers.has_work(session, own.classes) is None:
+        return Verdict()  # most claims find nothing: asked first, and the ledger is left to those that do
     ledger = ledgers.lock(session, own.ledger)
     while ledger is None:
         ledgers.ensure(session, own.ledger, own.host, own.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -16,6 +17,7 @@ from blendex.catalog.sources import Known
 from blendex.formats.kinds import KINDS, Origin, content_of, recipe
 from blendex.storage.driver import identity
 from blendex.storage.local import token_mtime_ns
+from blendex.storage.profiles import is_object
 
 CHUNK = 4096
 
@@ -33,15 +35,19 @@ class Places:
         self.compat = compat
         self._world = world
         self._derived = {(spec["kind"], spec["path"]): spec for spec in derived}
+        self._plain: dict[str, str] = {}  # recipes of what is not derived, by kind: asked for with every source
 
     def recipe(self, kind: str, path: str) -> str:
         """The recipe of a source."""
-        spec = self._derived.get((kind, path)) if self._derived else None
-        return recipe(kind, self.compat, spec["derivation"] if spec is not None else "")
+        if self._derived and (spec := self._derived.get((kind, path))) is not None:
+            return recipe(kind, self.compat, spec["derivation"])
+        if (plain := self._plain.get(kind)) is None:
+            plain = self._plain[kind] = recipe(kind, self.compat)
+        return plain
 
     def of(self, kind: str, path: str) -> tuple[str, str]:
         """(recipe, address) of a source."""
-        spec = self._derived.get((kind, path))
+        spec = self._derived.get((kind, path)) if self._derived else None
         address = spec["address"] if spec is not None else self._world.address(path)
         return self.recipe(kind, path), address
 
@@ -55,29 +61,39 @@ def content_hash(kind: str, path: str, known: Known) -> str:
 
 
 class Contents:
-    """What the rows of a build hold, as keys and packs want it: 56 bytes a row.
+    """What the rows of a build hold, as keys, packs and figures want it: 73 bytes a row.
 
     Args:
         count: of rows.
+
+    Attributes:
+        records, sizes, seconds: of each row; seconds are NaN where its records do not tell.
+        remote: 1 for each row that lies in an object store.
     """
 
     def __init__(self, count: int) -> None:
         self._hashes = bytearray(32 * count)
-        self._sizes = array("Q", bytes(8 * count))
         self._strengths = [""] * count
         self._bound: dict[int, str] = {}
+        self.records = array("Q", bytes(8 * count))
+        self.sizes = array("Q", bytes(8 * count))
+        self.seconds = array("d", bytes(8 * count))
+        self.remote = bytearray(count)
 
     def put(self, number: int, kind: str, path: str, known: Known) -> None:
         """Keep what a row holds."""
         self._hashes[32 * number : 32 * number + 32] = bytes.fromhex(known.content_hash)
-        self._sizes[number] = known.size
         self._strengths[number] = intern(known.strength)
+        self.records[number] = known.records
+        self.sizes[number] = known.size
+        self.seconds[number] = math.nan if known.seconds is None else known.seconds
+        self.remote[number] = is_object(known.address)
         if KINDS[kind].bound:
             self._bound[number] = content_hash(kind, path, known)
 
     def of(self, number: int) -> tuple[str, int]:
         """Content hash, as it was read, and size."""
-        return self._hashes[32 * number : 32 * number + 32].hex(), self._sizes[number]
+        return self._hashes[32 * number : 32 * number + 32].hex(), self.sizes[number]
 
     def in_key(self, number: int) -> tuple[str, str]:
         """Strength and content hash as keys and receipts name them."""

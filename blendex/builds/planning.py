@@ -94,11 +94,11 @@ def chunks_of(outcome: Outcome) -> Iterator[list[Row]]:
         yield [Row(*row) for row in outcome.progress.pop()["rows"]]
 
 
-def look_up(session: Session, rows: Iterable[Row], compat: str) -> dict[tuple[str, str], sources.Known]:
+def look_up(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], sources.Known]:
     """What the catalog knows of these sources, by (address, recipe)."""
     addresses: dict[str, list[str]] = {}
-    for row in rows:
-        addresses.setdefault(row.recipe(compat), []).append(row.address)
+    for address, name in keys:
+        addresses.setdefault(name, []).append(address)
     return {
         (item.address, name): item
         for name, wanted in addresses.items()
@@ -198,7 +198,7 @@ def _sort(
     """
     keys = [(row.address, row.recipe(compat)) for row in rows]
     under_way = units.under_way(session, keys)
-    known = look_up(session, rows, compat)
+    known = look_up(session, keys)
     largest = site.settings.unit_memory_mb * 2**20 * LARGER
     new: list[Row] = []
     shared: dict[int, list[Row]] = {}

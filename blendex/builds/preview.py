@@ -106,13 +106,13 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
     folders: set[str] = set()
     with site.work.read() as session:
         for rows in chunks:
-            known = look_up(session, rows, submission.compat)
-            for row in rows:
+            places = [(row.address, row.recipe(submission.compat)) for row in rows]
+            known = look_up(session, places)
+            for row, (address, name) in zip(rows, places, strict=True):
                 count += 1
                 folders.add(os.path.dirname(row.path))
                 sidecar_bytes += 8 + row.size // SIDECAR_SHARE if row.kind == "jsonl" else 0
-                name = row.recipe(submission.compat)
-                item = known.get((row.address, name))
+                item = known.get((address, name))
                 number = len(members)
                 members.append((row.kind, row.path))
                 if item is not None and number in inside:

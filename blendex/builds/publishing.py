@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from array import array
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,7 +28,6 @@ from blendex.mirrors.keys import KeyMaker
 from blendex.mirrors.pointers import write_pointer
 from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
-from blendex.storage.profiles import is_object
 from blendex.units.job import read_job
 from blendex.version import __version__
 
@@ -57,6 +55,7 @@ class _Draft:
     def __init__(self, path: str) -> None:
         self._file = open(path, "x+b")  # noqa: SIM115 -- closed by close
         self._next = 0
+        self._keys = KeyMaker()  # of all rows that are good: mostly all of them are kept
 
     def close(self) -> None:
         """Let go of the file."""
@@ -65,14 +64,26 @@ class _Draft:
     def add(self, judged: Judged, number: int, known: Known) -> None:
         """A row that is good; a row that is left out gets an empty line."""
         kind, path = judged.rows[number]
+        recipe = judged.places.recipe(kind, path)
         strength, content = judged.contents.in_key(number)
+        self._keys.add(kind, path, recipe, strength, content)
         line = (
-            kind, path, known.address, known.token, judged.places.recipe(kind, path), strength, content, known.size,
+            kind, path, known.address, known.token, recipe, strength, content, known.size,
             known.records, known.digest, known.object, known.offset, known.length,
             known.mirror if _same_place(kind, known.mirror_path, path) else None,
         )  # fmt: skip
         self._file.write(b"\n" * (number - self._next) + orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
         self._next = number + 1
+
+    def keys(self, judged: Judged) -> KeyMaker:
+        """What the key is made of: the rows that are kept."""
+        if judged.count == self._next == len(judged.rows):
+            return self._keys
+        keys = KeyMaker()
+        for number, (kind, path) in enumerate(judged.rows):
+            if judged.kept[number]:
+                keys.add(kind, path, judged.places.recipe(kind, path), *judged.contents.in_key(number))
+        return keys
 
     def job(self, judged: Judged, made: Packs) -> Iterator[bytes]:
         """The lines of the job: what is kept, each with the pack that stands for its loose sidecar."""
@@ -83,66 +94,39 @@ class _Draft:
                 yield line[:-2] + ends[place]
 
 
-class _Amounts:
-    """Records, bytes and seconds of every source of a build, to be summed up for its datasets."""
+def _amounts_of(judged: Judged) -> list[dict[str, Any]]:
+    """Records, bytes, seconds and local of what is published of each dataset, in their order.
 
-    def __init__(self) -> None:
-        self._records = array("q")
-        self._bytes = array("q")
-        self._seconds = array("d")  # NaN where they are not known
-        self._remote = bytearray()
-
-    def add(self, number: int, known: Known) -> None:
-        """A row that is good, after all rows before it."""
-        seconds = math.nan if known.seconds is None else known.seconds
-        for amounts, amount in ((self._records, known.records), (self._bytes, known.size)):
-            amounts.frombytes(bytes(8 * (number - len(amounts))))
-            amounts.append(amount)
-        self._seconds.frombytes(bytes(8 * (number - len(self._seconds))))
-        self._seconds.append(seconds)
-        self._remote += bytes(number - len(self._remote))
-        self._remote.append(is_object(known.address))
-
-    def of_datasets(self, judged: Judged) -> list[dict[str, Any]]:
-        """Records, bytes, seconds and local of what is published of each dataset, in their order.
-
-        Seconds are those of its manifests, when each of them is known to tell; ``local``: it has sources, and all of
-        them lie on a filesystem.
-        """
-        found = []
-        for dataset in judged.plan["datasets"]:
-            named = {number for leaf in dataset["leaves"] for number in packs.numbers_of(leaf["sources"])}
-            rows = [number for number in named if judged.kept[number]]
-            seconds = self._seconds_of(judged, dataset["leaves"])
-            found.append(
-                {
-                    "records": sum(self._records[row] for row in rows),
-                    "bytes": sum(self._bytes[row] for row in rows),
-                    "seconds": None if math.isnan(seconds) else round(seconds, 3),
-                    "local": bool(rows) and not any(self._remote[row] for row in rows),
-                }
-            )
-        return found
-
-    def _seconds_of(self, judged: Judged, leaves: list[dict[str, Any]]) -> float:
-        """Seconds of audio that the manifests of some leaves tell of; NaN when one of them does not."""
-        telling: set[int] = set()
-        for leaf in leaves:
-            if not any(judged.kept[row] for row in packs.numbers_of(leaf["sources"])):
-                continue
-            runs = [run for name in ("manifests", "cuts") for run in leaf.get("roles", {}).get(name, ())]
-            if not runs:
-                return math.nan
-            telling.update(packs.numbers_of(runs))
-        return math.fsum(self._seconds[row] for row in telling if judged.kept[row]) if telling else math.nan
+    Seconds are those of its manifests, when each of them is known to tell; ``local``: it has sources, and all of
+    them lie on a filesystem.
+    """
+    contents, found = judged.contents, []
+    for dataset in judged.plan["datasets"]:
+        named = {number for leaf in dataset["leaves"] for number in packs.numbers_of(leaf["sources"])}
+        rows = [number for number in named if judged.kept[number]]
+        seconds = _seconds_of(judged, dataset["leaves"])
+        found.append(
+            {
+                "records": sum(contents.records[row] for row in rows),
+                "bytes": sum(contents.sizes[row] for row in rows),
+                "seconds": None if math.isnan(seconds) else round(seconds, 3),
+                "local": bool(rows) and not any(contents.remote[row] for row in rows),
+            }
+        )
+    return found
 
 
-def _keys(judged: Judged) -> KeyMaker:
-    keys = KeyMaker()
-    for number, (kind, path) in enumerate(judged.rows):
-        if judged.kept[number]:
-            keys.add(kind, path, judged.places.recipe(kind, path), *judged.contents.in_key(number))
-    return keys
+def _seconds_of(judged: Judged, leaves: list[dict[str, Any]]) -> float:
+    """Seconds of audio that the manifests of some leaves tell of; NaN when one of them does not."""
+    telling: set[int] = set()
+    for leaf in leaves:
+        if not any(judged.kept[row] for row in packs.numbers_of(leaf["sources"])):
+            continue
+        runs = [run for name in ("manifests", "cuts") for run in leaf.get("roles", {}).get(name, ())]
+        if not runs:
+            return math.nan
+        telling.update(packs.numbers_of(runs))
+    return math.fsum(judged.contents.seconds[row] for row in telling if judged.kept[row]) if telling else math.nan
 
 
 def _job_path(site: Site, unit: Unit) -> str:
@@ -193,12 +177,6 @@ def _has_lease(site: Site, unit: Unit) -> bool:
 def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
     """What shall become of a build: the call that publishes it, the problems it fails of, or no problem: plan again."""
     draft = _Draft(_job_path(site, unit) + ".draft")
-    amounts = _Amounts()
-
-    def tell(judged: Judged, number: int, known: Known) -> None:
-        draft.add(judged, number, known)
-        amounts.add(number, known)
-
     try:
         with site.work.read() as session:
             build = builds.get(session, unit.build)
@@ -206,7 +184,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
                 return []
             submission = load_submission(session, build)
             world = World.from_dict(submission["world"])
-            judged = judge(session, build, world, tell)
+            judged = judge(session, build, world, draft.add)
             # The problems of the plan are stored: a retry starts from them; those of the sources are judged anew.
             if judged.problems and build.options["on_bad"] == "fail":
                 return judged.problems
@@ -234,7 +212,7 @@ def _verdict(site: Site, unit: Unit) -> Call | list[dict[str, Any]]:
             file.writelines(draft.job(judged, made))
     finally:
         draft.close()
-    return _call(site, unit, build, submission, judged, made, amounts, asked, checked_at)
+    return _call(site, unit, build, submission, judged, made, draft.keys(judged), asked, checked_at)
 
 
 def _call(
@@ -244,12 +222,11 @@ def _call(
     submission: dict[str, Any],
     judged: Judged,
     made: Packs,
-    amounts: _Amounts,
+    keys: KeyMaker,
     asked: list[dict[str, Any]],
     checked_at: float,
 ) -> Call:
     excluded = judged.excluded if build.options["on_bad"] == "exclude" else []
-    keys = _keys(judged)
     layouts = {str(pack.layout_hash) for pack in made.files.values()}
     arguments = submission | {
         "root": site.root.path,
@@ -290,7 +267,7 @@ def _call(
             "sources": judged.count,
             "excluded": excluded,
             "packs": made.datasets,
-            "amounts": amounts.of_datasets(judged),
+            "amounts": _amounts_of(judged),
         }
         | ({"team": build.team} if build.team else {}),
     }

@@ -15,6 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     CursorResult,
+    Dialect,
     Engine,
     Insert,
     Integer,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     String,
     Table,
     TableClause,
+    TypeDecorator,
     any_,
     column,
     create_engine,
@@ -195,10 +197,52 @@ def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElemen
     if session.get_bind().dialect.name == "sqlite":
         if isinstance(column.type, LargeBinary):
             return cast("ColumnElement[bool]", column.in_(values))
-        listed = func.json_each(orjson.dumps(list(values)).decode()).table_valued("value", name="listed")
+        listed = func.json_each(_json_text(values)).table_valued("value", name="listed")
         return cast("ColumnElement[bool]", column.in_(select(listed.c.value)))
-    kind = String() if isinstance(column.type, String) else column.type  # its length is of no use here
-    return cast("ColumnElement[bool]", column == any_(literal(list(values), postgresql.ARRAY(kind))))
+    return cast("ColumnElement[bool]", column == any_(literal(values, _array_of(column.type))))
+
+
+class _Texts(TypeDecorator[Sequence[Any]]):
+    """An array of texts or bytes, written at once: the driver takes each item apart, 10 µs for a path of 60 bytes.
+
+    It goes out untyped, and the cast that is rendered around it says what it is: so it is an array to the planner.
+    """
+
+    impl = postgresql.ARRAY
+    cache_ok = True
+
+    def bind_processor(self, dialect: Dialect) -> Any:
+        """Writes ``{"…","…"}``, as array_in reads it."""
+        return _array_text
+
+
+def _json_text(values: Sequence[Any]) -> str:
+    """A JSON array for ``json_each``, which ends a text at its first NUL: no text that is kept holds one."""
+    listed = orjson.dumps(list(values)).decode()
+    if "\\u0000" in listed:
+        return orjson.dumps([value for value in values if "\0" not in value]).decode()
+    return listed
+
+
+def _array_text(values: Sequence[Any]) -> str:
+    if not values:
+        return "{}"
+    if isinstance(values[0], bytes):
+        return '{"\\\\x' + '","\\\\x'.join(map(bytes.hex, values)) + '"}'
+    joined = "\0".join(values)
+    if joined.count("\0") >= len(values):
+        return _array_text([value for value in values if "\0" not in value])  # no text of a database holds one
+    if "\\" in joined or '"' in joined:
+        joined = joined.replace("\\", "\\\\").replace('"', '\\"')
+    return '{"' + joined.replace("\0", '","') + '"}'
+
+
+_ARRAYS: dict[type[Any], Any] = {String: _Texts(String()), LargeBinary: _Texts(LargeBinary())}
+
+
+def _array_of(kind: Any) -> Any:
+    """An array of values of a column's type, whatever its length."""
+    return next((array for sort, array in _ARRAYS.items() if isinstance(kind, sort)), None) or postgresql.ARRAY(kind)
 
 
 def begins(session: Session, column: Any, text: str) -> ColumnElement[bool]:

@@ -157,12 +157,13 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], 
             keys=("hash", "recipe", "strength"),
             then=_move_if_better,
         )
+        content = dialect.table(Content)
         rows = session.execute(
-            select(Content.id, Content.hash, Content.recipe, Content.strength).where(
-                dialect.one_of(session, Content.hash, [bytes.fromhex(key[0]) for key in part])
+            select(content.c.id, content.c.hash, content.c.recipe, content.c.strength).where(
+                dialect.one_of(session, content.c.hash, [bytes.fromhex(key[0]) for key in part])
             )
         )
-        contents |= {(row.hash.hex(), row.recipe, row.strength): row.id for row in rows}
+        contents |= {(found.hex(), recipe, strength): number for number, found, recipe, strength in rows.all()}
     now = session.execute(select(dialect.now(session))).scalar_one() if at is None else at
     rows_of_sources = [
         {

@@ -145,7 +145,7 @@ def under_way(session: Session, keys: Sequence[tuple[str, str]]) -> dict[tuple[s
                     Pending.recipe == recipe, dialect.one_of(session, Pending.address, part)
                 )
             )
-            found |= {(row.address, recipe): row.unit for row in rows}
+            found |= {(address, recipe): unit for address, unit in rows.all()}
     return found
 
 

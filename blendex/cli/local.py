@@ -18,6 +18,7 @@ from blendex.catalog import builds, mirrors
 from blendex.cli.client import Watch
 from blendex.errors import BlendexError, Code
 from blendex.mirrors.holds import pin
+from blendex.runtime import heap
 from blendex.runtime.slots import Slots
 from blendex.settings import Settings
 from blendex.units.receipt import read_receipt
@@ -44,6 +45,7 @@ class LocalClient:
             # Somebody sits before it, and nothing was done yet.
             settings = settings.model_copy(update={"plan_patience": min(PLAN_PATIENCE, settings.store_patience)})
         self.site: Site = open_site(settings, EVERYWHERE, own=True)
+        heap.settle()
         if self.site.notice:
             sys.stderr.write(self.site.notice + "\n")
 

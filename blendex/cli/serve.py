@@ -21,6 +21,7 @@ from blendex.cli import tracing
 from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, traces
+from blendex.runtime import heap
 from blendex.runtime.slots import Slots
 
 # Between two tries to open a catalog that was away at the start.
@@ -70,6 +71,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
         sys.stderr.write(
             f"WARNING: whoever reaches {host} may do everything here: BLENDEX_AUTH is none. See docs/security.md.\n"
         )
+    heap.settle()
     app = create_app(site, previews, hands.wake, alive=hands.alive)
     # uvicorn raises the signal that ended it once more, for the handler it found. Without one of ours the process
     # would end there, and what its children had in hand would wait for its leases to run out.
