@@ -428,7 +428,8 @@ class Endpoint(Base):
     latency: Mapped[float] = mapped_column(Float)  # seconds to the first byte
     stream: Mapped[float] = mapped_column(Float)  # bytes per second of one stream
     together: Mapped[float] = mapped_column(Float)  # of several at a time; 0: never measured
-    chained: Mapped[float] = mapped_column(Float, server_default="0")  # seconds a step of several walks; 0: never
+    # Seconds a step of several walks; 0: never measured. The column keeps its first name: schemas are only added to.
+    lookahead: Mapped[float] = mapped_column("chained", Float, key="lookahead", server_default="0")
     updated_at: Mapped[float] = mapped_column(Float)
 
 
