@@ -181,7 +181,7 @@ def show(
         answer = house.resolver.build(lookup.build_id(build))
         return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
     text.refuse_hold(hold)
-    return told(house.resolver.either(lambda: _detail(house, build), lambda: _published(house, build)))
+    return told(degraded.either(house.site, lambda: _detail(house, build), lambda: _published(house, build)))
 
 
 @router.get("/{build}/path", summary="The path of its mirror", responses=schemas.PATH_ANSWERS)
@@ -241,7 +241,7 @@ def blend(house: HouseOf, build: str) -> Response:
 def _must_be_ready(house: House, build: str, *, used: bool = False) -> None:
     answer = house.resolver.build(lookup.build_id(build))
     if used:
-        answer = house.resolver.keep(answer)
+        answer = house.uses.keep(answer)
     if answer.state == "collected":
         raise BlendexError(Code.WRONG_STATE, "its mirror was collected.", next_step="Post the blend again.")
     if answer.state != "ready":

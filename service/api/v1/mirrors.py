@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from blendex.builds import access, degraded, describe, keeping, verifying
-from blendex.builds.resolve import Answer
+from blendex.builds.answers import Answer
 from blendex.catalog import mirrors, verifications
 from blendex.errors import BlendexError, Code
 from blendex.mirrors import holds
@@ -112,7 +112,7 @@ def show(house: HouseOf, key: str) -> Response:
         tried = access.of_mirror(house.site, key) if house.site.who.everything else None
         return found | {"access": tried} if found else {}
 
-    summary = house.resolver.either(catalog, lambda: {"degraded": degraded.CATALOG})
+    summary = degraded.either(house.site, catalog, lambda: {"degraded": degraded.CATALOG})
     if answer.state == "collected":
         summary = {"key": key} | summary | {"state": "collected", "path": None}
     elif "key" not in summary:

@@ -68,7 +68,7 @@ def show(
         answer = house.resolver.name(lookup.name_of(name))
         return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
     text.refuse_hold(hold)
-    return told(house.resolver.either(lambda: _shown(house, name), lambda: _published(house, name)))
+    return told(degraded.either(house.site, lambda: _shown(house, name), lambda: _published(house, name)))
 
 
 @router.get("/{name}/path", summary="The path of the mirror it points at", responses=schemas.PATH_ANSWERS)
