@@ -44,8 +44,8 @@ class LocalClient:
             # Somebody sits before it, and nothing was done yet.
             settings = settings.model_copy(update={"plan_patience": min(PLAN_PATIENCE, settings.store_patience)})
         self.site: Site = open_site(settings, EVERYWHERE, own=True)
-        if self.site.notice:
-            sys.stderr.write(self.site.notice + "\n")
+        if self.site.warning:
+            sys.stderr.write(self.site.warning + "\n")
 
     def build(self, submission: Submission, watch: Watch) -> dict[str, Any]:
         """Build here."""
