@@ -2,6 +2,9 @@
 
 The catalog grows with distinct (source, content), not with builds: what a build or a mirror is made of is a list
 per dataset, stored once as a compressed blob under its hash.
+
+All tables are in one file, since the schema is read as one: rooms refer to each other by foreign keys, and migrations
+are held against all of it.
 """
 
 from __future__ import annotations
