@@ -27,7 +27,7 @@ from service.bodies import hint, read_fields
 from service.house import House, HouseOf
 from service.problems import reply
 from service.query import Limit, Options, Wait, refuse_unknown, submission_options
-from service.replies import Json, told
+from service.replies import Json, next_page, told
 
 router = APIRouter(prefix="/v1/mirrors", tags=["mirrors"], dependencies=[Depends(refuse_unknown)])
 
@@ -55,7 +55,7 @@ def page(
         found = [
             _linked(describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))) for row in rows
         ]
-    following = f"/v1/mirrors?before={last}&limit={limit}" if last is not None else None
+    following = next_page("/v1/mirrors", limit, before=last) if last is not None else None
     return Json({"mirrors": found, "next": following})
 
 
