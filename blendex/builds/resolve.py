@@ -12,12 +12,12 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections import OrderedDict
 from dataclasses import replace
 
 from blendex.builds import degraded
 from blendex.builds.answers import Answer
 from blendex.builds.describe import eta
+from blendex.builds.latest import Latest
 from blendex.builds.naming import not_found
 from blendex.builds.site import Site
 from blendex.builds.visibility import Verdicts
@@ -34,7 +34,7 @@ class Resolver:
     def __init__(self, site: Site) -> None:
         self._site = site
         self.verdicts = Verdicts()
-        self._ready: OrderedDict[str, Answer] = OrderedDict()
+        self._ready = Latest[str, Answer](KEPT)
         self._lock = threading.Lock()
 
     def used_by(self, site: Site) -> Resolver:
@@ -93,8 +93,6 @@ class Resolver:
             )
         with self._lock:
             self._ready[build] = answer
-            while len(self._ready) > KEPT:
-                self._ready.popitem(last=False)
         return self._alive(answer)
 
     def name(self, name: str) -> Answer:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections import OrderedDict
 from dataclasses import replace
 
 from blendex.builds.answers import Answer
+from blendex.builds.latest import Latest
 from blendex.builds.site import Site
 from blendex.catalog import dialect
 from blendex.mirrors import collect, holds
@@ -27,7 +27,7 @@ class Uses:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._noted: OrderedDict[str, float] = OrderedDict()
+        self._noted = Latest[str, float](KEPT)
         self._lock = threading.Lock()
 
     def used_by(self, site: Site) -> Uses:
@@ -73,7 +73,4 @@ class Uses:
             return answer.collected(degraded=self._site.work.away)
         with self._lock:
             self._noted[key] = begun
-            self._noted.move_to_end(key)
-            while len(self._noted) > KEPT:
-                self._noted.popitem(last=False)
         return answer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
 
+from blendex.builds.latest import Latest
 from blendex.builds.site import Site
 from blendex.catalog.models import Mirror
 from blendex.storage.profiles import place_of
@@ -64,7 +64,7 @@ class Verdicts:
     """Whether mirrors may be seen, kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Any, bool] = OrderedDict()
+        self._kept = Latest[Any, bool](KEPT)
         self._lock = threading.Lock()
 
     def mirror(self, site: Site, key: str) -> bool:
@@ -87,8 +87,6 @@ class Verdicts:
             return False
         with self._lock:
             self._kept[rules] = verdict
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
         return verdict
 
     def page(
