@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -20,6 +20,7 @@ KEPT = 50_000
 DERIVED = "derived:"
 # Of a list that is mostly others': looked through for one page.
 MOST_BATCHES = 20
+T = TypeVar("T")
 
 
 def reader(site: Site) -> Callable[[str], bool]:
@@ -47,6 +48,37 @@ def reader(site: Site) -> Callable[[str], bool]:
         return place is not None and profile is not None and profile.serves(place.scheme, place.bucket, place.key)
 
     return may
+
+
+def visible(
+    fetch: Callable[[T | None, int], list[T]], may: Callable[[T], bool], limit: int, batch: int = 0
+) -> tuple[list[T], T | None]:
+    """A page of those rows of a list that may be seen.
+
+    Args:
+        fetch: the list: at most so many rows of it, those after one of them or the first ones.
+        may: whether a row may be seen.
+        limit: most rows on the page.
+        batch: rows that are looked through at a time, if more than ``limit``.
+
+    Returns:
+        The rows, and the one after which the next page begins; None at the end. Where few may be seen, a page may be
+        shorter than ``limit`` though there is a next one.
+    """
+    most = max(limit, batch)
+    seen: list[T] = []
+    after: T | None = None
+    for _ in range(MOST_BATCHES):
+        rows = fetch(after, most + 1)
+        for row in rows[:most]:
+            if may(row):
+                seen.append(row)
+                if len(seen) == limit:
+                    return seen, None if row is rows[-1] else row
+        if len(rows) <= most:
+            return seen, None
+        after = rows[most - 1]
+    return seen, after
 
 
 def _lines(site: Site, key: str) -> Iterator[bytes]:
@@ -101,19 +133,11 @@ class Verdicts:
             limit: most rows on it.
 
         Returns:
-            The rows, and the key after which the next page begins; None at the end. Where few may be seen, a page may
-            be shorter than ``limit`` though there is a next one.
+            The rows, and the key after which the next page begins; None at the end.
         """
-        seen: list[Mirror] = []
-        for _ in range(MOST_BATCHES):
-            rows = fetch(before, limit + 1)
-            for row in rows[:limit]:
-                if self.mirror(site, row.key):
-                    seen.append(row)
-                    if len(seen) == limit:
-                        more = row is not rows[-1]
-                        return seen, row.key if more else None
-            if len(rows) <= limit:
-                return seen, None
-            before = rows[limit - 1].id
-        return seen, rows[limit - 1].key
+        found, last = visible(
+            lambda after, most: fetch(before if after is None else after.id, most),
+            lambda row: self.mirror(site, row.key),
+            limit,
+        )
+        return found, None if last is None else last.key
