@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from blendex.storage import chains, endpoint, patience, reader
+from blendex.storage import endpoint, lookahead, patience, reader
 from blendex.storage.driver import token
 from blendex.storage.interface import Figures, Stat
 from blendex.storage.objects import ObjectStorage
 from blendex.storage.profiles import Place, Profile
 
 TICK = 0.001
-MODULES = (chains, endpoint, patience, reader)
+MODULES = (endpoint, lookahead, patience, reader)
 
 
 class Resource:

@@ -222,7 +222,7 @@ def walk(url: str, tars: int, way: str | None) -> tuple[float, int]:
     return (time.monotonic() - began) / tars, store.figures.bytes_read // tars
 
 
-WAYS = ("hop", "stream", "windows", "chains")
+WAYS = ("hop", "stream", "windows", "lookahead")
 
 
 def computed(data: Archive, line: link.Line, tars: int, way: str | None) -> tuple[float, int]:
@@ -243,7 +243,7 @@ def computed(data: Archive, line: link.Line, tars: int, way: str | None) -> tupl
 
 def table(measure: Callable[[float, float, str | None], tuple[float, int]], size: int, rounds: int, only: str) -> bool:
     """Seconds and bytes of a tar in every cell, by each way alone and as chosen."""
-    print(f"{'':20}" + "".join(f"{way:>9}" for way in (*WAYS, "chosen")) + "   chosen/best of 3   of 4    read")
+    print(f"{'':20}" + "".join(f"{way:>10}" for way in (*WAYS, "chosen")) + "   chosen/best of 3   of 4    read")
     good = True
     for bandwidth in (50e6, 200e6):
         for latency in (0.001, 0.005, 0.020):
@@ -259,7 +259,7 @@ def table(measure: Callable[[float, float, str | None], tuple[float, int]], size
             of_three = found["chosen"] / min(found[way] for way in WAYS[:3])
             of_all = found["chosen"] / min(found[way] for way in WAYS)
             good = good and of_three <= 1.2
-            row = "".join(f"{found[way]:8.2f}s" for way in times)
+            row = "".join(f"{found[way]:9.2f}s" for way in times)
             print(f"{name:<20}{row}{of_three:16.2f}{of_all:11.2f}{came / size:8.1%}", flush=True)
     return good
 

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from blendex.blend.world import World
+from blendex.builds.answers import Answer
 from blendex.builds.preview import Preview, preview
-from blendex.builds.resolve import Answer, Resolver
+from blendex.builds.resolve import Resolver
 from blendex.builds.run import run_build
 from blendex.builds.site import Site, open_site
 from blendex.builds.submission import Submission
+from blendex.builds.uses import Uses
 from blendex.errors import BlendexError, Code
 from blendex.mirrors.names import NAME
 from blendex.runtime.slots import Slots
@@ -213,7 +215,7 @@ def resolve(what: str, *, root: str | os.PathLike[str] | None = None) -> Path:
             answer = resolver.mirror(what)
         else:
             answer = _by_build_or_name(resolver, what)
-        answer = resolver.keep(answer)
+        answer = Uses(site).keep(answer)
     finally:
         site.work.engine.dispose()
     if answer.path is None or answer.state != "ready":

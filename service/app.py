@@ -9,6 +9,7 @@ from fastapi import Depends, FastAPI
 
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
+from blendex.builds.uses import Uses
 from blendex.runtime.slots import Runner
 from blendex.version import __version__
 from service import docs, health, problems, telemetry
@@ -45,7 +46,7 @@ def create_app(
     resolver = Resolver(site)
     lints = Lints(site, verdicts=resolver.verdicts)
     watch, verifier = Watch(site, most_waiters), Verifier(site)
-    house = House(site, Previews(site, previews), wake, alive, resolver, watch, lints, verifier)
+    house = House(site, Previews(site, previews), wake, alive, resolver, Uses(site), watch, lints, verifier)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from blendex.builds import teams as narrowing
+from blendex.builds.latest import Latest
 from blendex.builds.site import Site
 from blendex.builds.tokens import OWNER, SCOPES, digest, included, well_formed
 from blendex.catalog import dialect, teams, tokens
@@ -87,7 +87,7 @@ class Gate:
         self.asks = settings.auth != "none"
         self._anonymous = _networks(settings.anonymous_lookup)
         self._proxies = _networks(settings.proxy.networks if settings.proxy else ())
-        self._kept: OrderedDict[str, _Known] = OrderedDict()
+        self._kept = Latest[str, _Known](KEPT)
         self._nobody = Caller(ANONYMOUS, "", frozenset())
 
     async def identify(self, request: Request, scope: str) -> tuple[Caller, Site]:
@@ -165,9 +165,6 @@ class Gate:
             self._kept.pop(key, None)
             return None
         self._kept[key] = found = _Known(now, *asked)
-        self._kept.move_to_end(key)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
         return found
 
     def _of_token(self, hashed: str) -> tuple[Caller, Site] | None:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
+from blendex.builds.uses import Uses
 from service.callers import Guarded
 from service.lints import Lints
 from service.previews import Previews
@@ -27,6 +28,7 @@ class House:
     wake: Callable[[], None]
     alive: Callable[[], bool]
     resolver: Resolver
+    uses: Uses
     watch: Watch | Guarded
     lints: Lints
     verifier: Verifier
@@ -40,7 +42,8 @@ def get_house(request: Request) -> House:
     if site.settings.auth != "none":
         assert isinstance(watch, Watch)
         watch = Guarded(watch, request)
-    return replace(house, site=site, resolver=house.resolver.used_by(site), watch=watch)
+    resolver, uses = house.resolver.used_by(site), house.uses.used_by(site)
+    return replace(house, site=site, resolver=resolver, uses=uses, watch=watch)
 
 
 HouseOf = Annotated[House, Depends(get_house)]

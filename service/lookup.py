@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from blendex.builds.answers import Answer
 from blendex.builds.naming import not_found
-from blendex.builds.resolve import Answer
 from blendex.catalog import builds, mirrors
 from blendex.catalog.models import Build
 from blendex.errors import BlendexError

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from blendex.builds.latest import Latest
 from blendex.errors import BlendexError, Code
 from blendex.observability import metrics
 from service.callers import Gate
@@ -39,7 +39,7 @@ class Buckets:
         self._rate = rate
         self._size = max(1.0, rate * BURST_SECONDS)
         self._clock = clock
-        self._held: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._held = Latest[str, tuple[float, float]](KEPT)
 
     def take(self, key: str) -> float:
         """Take one; 0.0, or the seconds until there is one."""
@@ -48,9 +48,6 @@ class Buckets:
         tokens = min(self._size, tokens + (now - at) * self._rate)
         wait = 0.0 if tokens >= 1 else (1 - tokens) / self._rate
         self._held[key] = (tokens if wait else tokens - 1, now)
-        self._held.move_to_end(key)
-        if len(self._held) > KEPT:
-            self._held.popitem(last=False)
         return wait
 
 

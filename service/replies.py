@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import unicodedata
 from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 from starlette.requests import Request
@@ -31,6 +32,12 @@ DEGRADED = "X-Blendex-Degraded"
 def told(value: dict[str, Any], status: int = 200) -> Json:
     """JSON that may come from the root alone; the header says so too."""
     return Json(value, status, {DEGRADED: value["degraded"]} if "degraded" in value else None)
+
+
+def next_page(address: str, limit: int, **query: Any) -> str:
+    """The address of the page that follows in a list: ``query`` is where it begins, and what was asked for."""
+    given = {name: value for name, value in query.items() if value} | {"limit": limit}
+    return f"{address}?{urlencode(given, doseq=True)}"
 
 
 class ProblemJson(Json):

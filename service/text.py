@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from blendex.builds import access
+from blendex.builds.answers import Answer
 from blendex.builds.degraded import CATALOG
-from blendex.builds.resolve import Answer
 from blendex.builds.site import Site
 from blendex.errors import BlendexError, Code
 from blendex.mirrors import holds
@@ -181,7 +181,7 @@ def path_reply(request: Request, site: Site, answer: Answer, wish: Ask) -> Respo
     """
     expected = wish.expect is None or wish.expect == answer.key
     if answer.state == "ready" and expected:
-        answer = get_house(request).resolver.keep(answer, wish.hold)
+        answer = get_house(request).uses.keep(answer, wish.hold)
     headers = {"X-Mirror-State": answer.state, "Cache-Control": "private, no-cache"}
     if answer.degraded:
         headers[DEGRADED] = CATALOG

@@ -1,18 +1,71 @@
-"""Builds, mirrors and names as JSON while the catalog is away: by what the root alone tells of what is published."""
+"""While the catalog is away: what the root alone tells of what is published.
+
+Such answers say that they are degraded: a name may have moved a moment before, and of what is not in the root nobody
+can say whether it runs, failed or never was.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from blendex.builds import access
-from blendex.builds.resolve import Answer, unknown_now
+from blendex.builds.answers import Answer
 from blendex.builds.site import Site
+from blendex.catalog import dialect
+from blendex.errors import BlendexError, Code
 from blendex.mirrors import ondisk
 from blendex.units.receipt import read_receipt
 
 # What is away, in the field ``degraded``.
 CATALOG = "catalog"
+T = TypeVar("T")
+
+
+def either(site: Site, catalog: Callable[[], T], root: Callable[[], T]) -> T:
+    """What the catalog says; what the root says while the catalog is away."""
+    if site.work.resting():
+        return root()
+    try:
+        return catalog()
+    except dialect.AWAY:
+        return root()
+
+
+def answer(site: Site, build: str) -> Answer:
+    """Where the mirror of a published build should be.
+
+    Raises:
+        BlendexError: catalog_away, for one that the root does not know, or that whoever asks may not see.
+    """
+    data = ondisk.ready_build(site.root, build)
+    if data is None or not site.who.sees(data.get("team", "")):
+        raise _unknown_now("build", build)
+    key = data["key"]
+    excluded, team = len(data["excluded"]), data.get("team", "")
+    return Answer("ready", build, key=key, path=site.root.mirror(key), excluded=excluded, team=team)
+
+
+def build_of(site: Site, name: str) -> str:
+    """The build that a name points at, by its file.
+
+    Raises:
+        BlendexError: catalog_away, for one that the root does not know, or that whoever asks may not see.
+    """
+    data = ondisk.name(site.root, name)
+    if data is None or not site.who.sees(data.get("team", "")):
+        raise _unknown_now("name", name)
+    return str(data["build"])
+
+
+def _unknown_now(what: str, name: str) -> BlendexError:
+    """The root does not know it, and the catalog, which would, is away."""
+    return BlendexError(
+        Code.CATALOG_AWAY,
+        f"the database does not answer, and no published {what} {name} is in the root.",
+        next_step="Ask again in a few seconds.",
+    )
 
 
 def build(site: Site, answer: Answer) -> dict[str, Any]:
@@ -24,7 +77,7 @@ def build(site: Site, answer: Answer) -> dict[str, Any]:
     assert answer.build is not None
     data = ondisk.ready_build(site.root, answer.build)
     if data is None:
-        raise unknown_now("build", answer.build)
+        raise _unknown_now("build", answer.build)
     told = ("id", "owner", "file", "options", "names", "created_at", "checked_at", "sources", "excluded")
     return {name: data[name] for name in told} | {
         "state": "ready",
@@ -47,7 +100,7 @@ def name(site: Site, name: str, answer: Answer) -> dict[str, Any]:
     """
     data = ondisk.name(site.root, name)
     if data is None:
-        raise unknown_now("name", name)
+        raise _unknown_now("name", name)
     told = {key: data[key] for key in ("name", "build", "version", "history")}
     updated = data["history"][0]["at"] if data["history"] else None
     return told | {"updated_at": updated, "mirror": answer.key, "path": answer.path, "degraded": CATALOG}

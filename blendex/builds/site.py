@@ -30,7 +30,7 @@ class Site:
     root: Root
     work: UnitOfWork
     roots: tuple[str, ...]  # where sources may be read
-    notice: str | None = None
+    warning: str | None = None
     stores: tuple[Profile, ...] = field(default=(), repr=False)  # where objects may be read
     views: tuple[tuple[str, str], ...] = ()  # of the team it is used for
     actor: Actor | None = None  # who uses it; None: whoever started the process
@@ -99,12 +99,12 @@ def open_site(
     root.prepare()
     if settings.root_group is not None:
         root.restrict(settings.root_group)
-    notice = None
+    warning = None
     url = settings.database_url
     if url is None:
-        url, notice = default_url(root.path, settings.state_dir)
+        url, warning = default_url(root.path, settings.state_dir)
     engine = open_engine(url, application)
-    site = Site(settings, root, UnitOfWork(engine, opened=False), roots, notice, profiles_for(settings, own))
+    site = Site(settings, root, UnitOfWork(engine, opened=False), roots, warning, profiles_for(settings, own))
     try:
         if patient and is_remote(engine):
             revision.current(engine)  # at once, and not after the patience with whoever migrates

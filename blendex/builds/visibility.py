@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
+from blendex.builds.latest import Latest
 from blendex.builds.site import Site
 from blendex.catalog.models import Mirror
 from blendex.storage.profiles import place_of
@@ -20,6 +20,7 @@ KEPT = 50_000
 DERIVED = "derived:"
 # Of a list that is mostly others': looked through for one page.
 MOST_BATCHES = 20
+T = TypeVar("T")
 
 
 def reader(site: Site) -> Callable[[str], bool]:
@@ -49,6 +50,37 @@ def reader(site: Site) -> Callable[[str], bool]:
     return may
 
 
+def visible(
+    fetch: Callable[[T | None, int], list[T]], may: Callable[[T], bool], limit: int, batch: int = 0
+) -> tuple[list[T], T | None]:
+    """A page of those rows of a list that may be seen.
+
+    Args:
+        fetch: the list: at most so many rows of it, those after one of them or the first ones.
+        may: whether a row may be seen.
+        limit: most rows on the page.
+        batch: rows that are looked through at a time, if more than ``limit``.
+
+    Returns:
+        The rows, and the one after which the next page begins; None at the end. Where few may be seen, a page may be
+        shorter than ``limit`` though there is a next one.
+    """
+    most = max(limit, batch)
+    seen: list[T] = []
+    after: T | None = None
+    for _ in range(MOST_BATCHES):
+        rows = fetch(after, most + 1)
+        for row in rows[:most]:
+            if may(row):
+                seen.append(row)
+                if len(seen) == limit:
+                    return seen, None if row is rows[-1] else row
+        if len(rows) <= most:
+            return seen, None
+        after = rows[most - 1]
+    return seen, after
+
+
 def _lines(site: Site, key: str) -> Iterator[bytes]:
     path = os.path.join(site.root.mirror(key), "sources.jsonl")
     if os.path.exists(path):
@@ -64,7 +96,7 @@ class Verdicts:
     """Whether mirrors may be seen, kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Any, bool] = OrderedDict()
+        self._kept = Latest[Any, bool](KEPT)
         self._lock = threading.Lock()
 
     def mirror(self, site: Site, key: str) -> bool:
@@ -87,8 +119,6 @@ class Verdicts:
             return False
         with self._lock:
             self._kept[rules] = verdict
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
         return verdict
 
     def page(
@@ -103,19 +133,11 @@ class Verdicts:
             limit: most rows on it.
 
         Returns:
-            The rows, and the key after which the next page begins; None at the end. Where few may be seen, a page may
-            be shorter than ``limit`` though there is a next one.
+            The rows, and the key after which the next page begins; None at the end.
         """
-        seen: list[Mirror] = []
-        for _ in range(MOST_BATCHES):
-            rows = fetch(before, limit + 1)
-            for row in rows[:limit]:
-                if self.mirror(site, row.key):
-                    seen.append(row)
-                    if len(seen) == limit:
-                        more = row is not rows[-1]
-                        return seen, row.key if more else None
-            if len(rows) <= limit:
-                return seen, None
-            before = rows[limit - 1].id
-        return seen, rows[limit - 1].key
+        found, last = visible(
+            lambda after, most: fetch(before if after is None else after.id, most),
+            lambda row: self.mirror(site, row.key),
+            limit,
+        )
+        return found, None if last is None else last.key

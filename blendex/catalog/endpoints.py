@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from blendex.catalog import dialect
 from blendex.catalog.models import Endpoint
 
-MEASURED = ("latency", "stream", "together", "chained")
+MEASURED = ("latency", "stream", "together", "lookahead")
 
 
 def paces(session: Session) -> dict[str, dict[str, float]]:

@@ -2,6 +2,9 @@
 
 The catalog grows with distinct (source, content), not with builds: what a build or a mirror is made of is a list
 per dataset, stored once as a compressed blob under its hash.
+
+All tables are in one file, since the schema is read as one: rooms refer to each other by foreign keys, and migrations
+are held against all of it.
 """
 
 from __future__ import annotations
@@ -428,7 +431,8 @@ class Endpoint(Base):
     latency: Mapped[float] = mapped_column(Float)  # seconds to the first byte
     stream: Mapped[float] = mapped_column(Float)  # bytes per second of one stream
     together: Mapped[float] = mapped_column(Float)  # of several at a time; 0: never measured
-    chained: Mapped[float] = mapped_column(Float, server_default="0")  # seconds a step of several walks; 0: never
+    # Seconds a step of several walks; 0: never measured. The column keeps its first name: schemas are only added to.
+    lookahead: Mapped[float] = mapped_column("chained", Float, key="lookahead", server_default="0")
     updated_at: Mapped[float] = mapped_column(Float)
 
 

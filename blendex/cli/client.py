@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from blendex.builds.submission import Submission
+if TYPE_CHECKING:
+    from blendex.builds.submission import Submission
 
 Watch = Callable[[dict[str, Any]], None]
 

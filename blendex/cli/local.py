@@ -46,8 +46,8 @@ class LocalClient:
             settings = settings.model_copy(update={"plan_patience": min(PLAN_PATIENCE, settings.store_patience)})
         self.site: Site = open_site(settings, EVERYWHERE, own=True)
         heap.settle()
-        if self.site.notice:
-            sys.stderr.write(self.site.notice + "\n")
+        if self.site.warning:
+            sys.stderr.write(self.site.warning + "\n")
 
     def build(self, submission: Submission, watch: Watch) -> dict[str, Any]:
         """Build here."""

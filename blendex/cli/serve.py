@@ -59,8 +59,8 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
     roots = tuple(os.path.realpath(path) for path in allow_root) or settings.allowed_roots or (os.getcwd(),)
     site = open_site(settings, roots, "blendex serve", patient=True)
     notifier = Notifier(site)
-    if site.notice:
-        sys.stderr.write(site.notice + "\n")
+    if site.warning:
+        sys.stderr.write(site.warning + "\n")
     hands = _telling(site, settings.broker_url.get_secret_value()) if settings.broker_url else _working(site)
     previews = Slots(1, "blendex.units")
     listener = socket.create_server((host, port), reuse_port=False)

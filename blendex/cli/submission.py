@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from blendex.blend.world import World
 from blendex.builds import labels
 from blendex.builds.submission import Submission
+from blendex.cli.options import BlendOptions, WorldOptions
 from blendex.errors import BlendexError, Code
 
 
-def pairs(items: list[str], option: str) -> dict[str, str]:
+def pairs(items: Sequence[str], option: str) -> dict[str, str]:
     """``NAME=VALUE`` items as a mapping.
 
     Raises:
@@ -27,39 +29,24 @@ def pairs(items: list[str], option: str) -> dict[str, str]:
     return result
 
 
-def read_world(
-    base_dir: Path | None, data_blend_dir: str | None, var: list[str], env: list[str], view: list[str]
-) -> World:
+def read_world(options: WorldOptions) -> World:
     """The world that options describe; the base is the current folder unless said otherwise."""
-    variables = pairs(var, "--var")
-    if data_blend_dir is not None:
-        variables["data_blend_dir"] = data_blend_dir
+    variables = pairs(options.var or (), "--var")
+    if options.data_blend_dir is not None:
+        variables["data_blend_dir"] = options.data_blend_dir
     return World(
-        base=os.path.abspath(base_dir or Path.cwd()),
+        base=os.path.abspath(options.base_dir or Path.cwd()),
         variables=variables,
-        env=pairs(env, "--env"),
-        view=tuple(pairs(view, "--view").items()),
+        env=pairs(options.env or (), "--env"),
+        view=tuple(pairs(options.view or (), "--view").items()),
     )
 
 
 def read_submission(
-    blend: Path,
-    base_dir: Path | None,
-    data_blend_dir: str | None,
-    var: list[str],
-    env: list[str],
-    view: list[str],
-    allow: list[str],
-    compat: str,
-    on_bad: str,
-    name: str | None,
-    packs: str = "auto",
-    sidecars: str = "unpacked",
-    notify: tuple[str, ...] = (),
-    label: list[str] | None = None,
-    tars: str = "offsets",
+    options: BlendOptions, name: str | None = None, notify: Sequence[str] = (), label: Sequence[str] = ()
 ) -> Submission:
-    """Read the blend and make the submission; the base is the current folder unless said otherwise."""
+    """Read the blend and make the submission."""
+    blend = options.blend
     if str(blend) == "-":
         text, file = sys.stdin.buffer.read(), "standard input"
     else:
@@ -76,14 +63,14 @@ def read_submission(
     return Submission(
         text=text,
         file=file,
-        world=read_world(base_dir, data_blend_dir, var, env, view),
-        compat=compat,
-        allow=tuple(part for item in allow for part in item.split(",") if part),
-        on_bad=on_bad,
+        world=read_world(options.world),
+        compat=options.compat,
+        allow=tuple(part for item in options.allow or () for part in item.split(",") if part),
+        on_bad=options.on_bad,
         name=name,
-        packs=packs,
-        sidecars=sidecars,
-        notify=notify,
-        labels=labels.parse(label or ()),
-        tars=tars,
+        packs=options.packs,
+        sidecars=options.sidecars,
+        notify=tuple(notify),
+        labels=labels.parse(label),
+        tars=options.tars,
     )

@@ -52,7 +52,7 @@ class Meter:
         self._latency = Middle(known.get("latency", 0.0), LATENCY)
         self._stream = Middle(known.get("stream", 0.0), BANDWIDTH)
         self._together = Middle(known.get("together", 0.0))
-        self._chained = Middle(known.get("chained", 0.0))
+        self._lookahead = Middle(known.get("lookahead", 0.0))
         self.samples = 0
 
     @property
@@ -76,9 +76,9 @@ class Meter:
         return self._together.value / self._together.doubt
 
     @property
-    def chained(self) -> float:
+    def lookahead(self) -> float:
         """Seconds from step to step of several walks, the less the longer ago it was measured; 0: never."""
-        return self._chained.value * self._chained.doubt
+        return self._lookahead.value * self._lookahead.doubt
 
     def answered(self, seconds: float) -> None:
         """A response began after ``seconds``."""
@@ -97,7 +97,7 @@ class Meter:
     def hopped(self, steps: int, seconds: float) -> None:
         """Several walks together went ``steps`` steps in ``seconds``."""
         if steps > 0:
-            self._add(self._chained, seconds / steps)
+            self._add(self._lookahead, seconds / steps)
 
     def _add(self, average: Middle, sample: float) -> None:
         with self._lock:
@@ -107,8 +107,8 @@ class Meter:
     def passed(self, *ways: str) -> None:
         """Ways that were measured were passed over."""
         with self._lock:
-            for average in (self._together, self._chained):
-                if (average is self._together and "windows" in ways) or (average is self._chained and "chains" in ways):
+            for way, average in (("windows", self._together), ("lookahead", self._lookahead)):
+                if way in ways:
                     average.doubt *= DOUBT
 
     def as_dict(self) -> dict[str, float]:
@@ -117,6 +117,6 @@ class Meter:
             name: average.value if average.known else 0.0
             for name, average in (
                 ("latency", self._latency), ("stream", self._stream), ("together", self._together),
-                ("chained", self._chained),
+                ("lookahead", self._lookahead),
             )
         }  # fmt: skip

@@ -6,7 +6,7 @@ Four ways lead through a large object, and the endpoint's measured latency L and
 * hops, a small range for each step: ``L + w / b``;
 * windows, several ranges of one megabyte and more in flight, of which everything is read: ``m / B``, where B is what
   they bring together;
-* chains, several walks from header to header that run ahead (``chains``): what a hop costs, shared among them.
+* lookahead, several walks from header to header that run ahead (``Lookahead``): what a hop costs, shared among them.
 
 Steps are what a builder does: the members of a tar, the chunks of a manifest. The first steps are hops, the next ones a
 stream, unless no stream could be quicker; then the cheapest way is taken, at once where objects of the same endpoint
@@ -23,10 +23,10 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self
 
-from blendex.storage.chains import CHAINS, HOP, Chains
 from blendex.storage.checksums import agrees, summer
 from blendex.storage.endpoint import Endpoint, Stream
 from blendex.storage.interface import Stat
+from blendex.storage.lookahead import HOP, WALKS, Lookahead
 from blendex.storage.patience import damaged
 from blendex.storage.profiles import Place
 
@@ -45,7 +45,7 @@ CLEARLY = 0.9
 MEASURED = 3 * 2**19
 QUICKEST = 1e9
 # A tar with fewer steps left is not worth several walks.
-FEWEST_STEPS = 4 * CHAINS
+FEWEST_STEPS = 4 * WALKS
 
 
 class Windows:
@@ -122,7 +122,7 @@ class Onward:
 class OpenedObject:
     """One object, guarded by its stat: every response was of the very object that it tells of.
 
-    ``forced`` is for measurements: one way (hop, stream, windows or chains) instead of the choice.
+    ``forced`` is for measurements: one way (hop, stream, windows or lookahead) instead of the choice.
 
     Args:
         endpoint: where it is.
@@ -140,12 +140,12 @@ class OpenedObject:
         self._endpoint = endpoint
         self._place = place
         self._whole = whole
-        self._way: Windows | Onward | Chains | None = None
-        self._chains = True  # whether walks can follow it
+        self._way: Windows | Onward | Lookahead | None = None
+        self._lookahead = True  # whether walks can follow it
         self._data = memoryview(b"" if data is None else data)
         self._at = 0
         self._steps = 0
-        self._need = 0 if (self.forced and self.forced != "chains") or endpoint.step else LEARNING
+        self._need = 0 if (self.forced and self.forced != "lookahead") or endpoint.step else LEARNING
         self._from = 0  # where the steps since the last decision began
         self._last = -1
         self._taken: str | None = None  # which way was chosen
@@ -206,9 +206,9 @@ class OpenedObject:
             found = self._way.piece(position)
             if found is not None:
                 return found
-            if isinstance(self._way, Chains) and self._way.fruitless:
+            if isinstance(self._way, Lookahead) and self._way.fruitless:
                 self._leave()
-                self._chains, self._taken, self._steps = False, "hop", self._need + 1
+                self._lookahead, self._taken, self._steps = False, "hop", self._need + 1
         if backward and self._way is not None:
             self._leave()
         # A step by its own request: small where steps are long, else a window that several of them share.
@@ -240,8 +240,8 @@ class OpenedObject:
             self._way = Windows(self._endpoint, self._place, position, self.stat)
         elif best == "stream":
             self._way = Onward(self._endpoint, self._place, position, self.stat)
-        elif best == "chains":
-            self._way = Chains(self._endpoint, self._place, position, self.stat, step)
+        elif best == "lookahead":
+            self._way = Lookahead(self._endpoint, self._place, position, self.stat, step)
 
     def _best(self, step: float, position: int) -> str:
         """The way that takes the least time by what is known, for steps of so many bytes."""
@@ -253,8 +253,8 @@ class OpenedObject:
         costs = {"hop": hop, "stream": step / meter.stream}
         if left > 2 * LEAST_WINDOW:
             costs["windows"] = step / (meter.together or FLIGHT * meter.stream)
-        if self._chains and left > FEWEST_STEPS * step:
-            costs["chains"] = meter.chained or hop / CHAINS
+        if self._lookahead and left > FEWEST_STEPS * step:
+            costs["lookahead"] = meter.lookahead or hop / WALKS
         best = min(costs, key=lambda way: costs[way])
         if best != "stream" and not meter.streamed_once and self._taken != "stream" and step / QUICKEST < costs[best]:
             self._need = max(1, int(MEASURED / step))

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
@@ -22,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from blendex.builds.latest import Latest
 from blendex.errors import BlendexError, Code
 from service.house import House
 from service.watch import MOST_STREAMS
@@ -41,7 +41,7 @@ class Renders:
     """Texts of the newest versions, each made once."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, int], asyncio.Future[tuple[Part, float]]] = OrderedDict()
+        self._kept = Latest[tuple[str, int], asyncio.Future[tuple[Part, float]]](KEPT)
         self.made = 0
 
     async def get(self, key: str, version: int, make: Callable[[], Part]) -> tuple[Part, float]:
@@ -50,8 +50,6 @@ class Renders:
         if found is None:
             found = asyncio.ensure_future(self._make(make))
             self._kept[key, version] = found
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
         try:
             return await asyncio.shield(found)
         except Exception:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
-from blendex.builds import abilities
+from blendex.builds import abilities, degraded
 from blendex.builds.figures import worker_summary
 from blendex.catalog import builds, deaths, pauses, revision, states, trace, units, workers
 from blendex.observability import metrics
@@ -164,7 +164,7 @@ def healthy(request: Request, house: HouseOf) -> Response:
         ("Root", health.root(house), house.site.root.path),
         ("Work", "" if house.alive() else "has stopped", "claim loop or relay of this process"),
     ]
-    values, now = house.resolver.either(lambda: _work(house), lambda: (None, 0.0))
+    values, now = degraded.either(house.site, lambda: _work(house), lambda: (None, 0.0))
     # Of the service, not of the team of whoever looks.
     roots = request.app.state.house.site.roots
     return page(

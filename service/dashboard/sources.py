@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from blendex.builds import history
 from blendex.builds.usage import usage
-from blendex.builds.visibility import DERIVED, reader
+from blendex.builds.visibility import DERIVED, reader, visible
 from blendex.catalog import sources, states
 from blendex.formats.crosscheck import CROSS_FINDINGS
 from blendex.formats.findings import FINDINGS
@@ -24,24 +24,24 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=
 
 PAGE = 50
 MOST_USES = 100
-# Sources that are looked through for a page of those that a team may read.
-BATCH, MOST_BATCHES = 1_000, 20
+# Sources that are looked through at a time for a page of those that a team may read.
+BATCH = 1_000
 Text = Annotated[str, Query(max_length=4096)]
 
 
-def _seen(house: House, session: Session, text: str, after: tuple[str, str] | None) -> list[sources.Seen]:
-    """One more than a page of sources that whoever asks may read."""
+def _seen(
+    house: House, session: Session, text: str, start: tuple[str, str] | None
+) -> tuple[list[sources.Seen], sources.Seen | None]:
+    """A page of sources that whoever asks may read, and the one after which the next begins."""
+
+    def fetch(after: sources.Seen | None, most: int) -> list[sources.Seen]:
+        place = start if after is None else (after.address, after.recipe)
+        return sources.look(session, text, after=place, limit=most)
+
     if house.site.who.everything:
-        return sources.look(session, text, after=after, limit=PAGE + 1)
+        return visible(fetch, lambda _: True, PAGE)
     may = reader(house.site)
-    found: list[sources.Seen] = []
-    for _ in range(MOST_BATCHES):
-        rows = sources.look(session, text, after=after, limit=BATCH)
-        found += [row for row in rows if may(row.address) and not row.address.startswith(DERIVED)]
-        if len(found) > PAGE or len(rows) < BATCH:
-            break
-        after = rows[-1].address, rows[-1].recipe
-    return found[: PAGE + 1]
+    return visible(fetch, lambda row: may(row.address) and not row.address.startswith(DERIVED), PAGE, BATCH)
 
 
 @router.get("/sources")
@@ -50,18 +50,17 @@ def listed(request: Request, house: HouseOf, path: Text = "", after: Text = "", 
     text = path.strip()
     with house.site.work.read() as session:
         place = (after, recipe) if after else None
-        found = _seen(house, session, text, place)
+        found, last = _seen(house, session, text, place)
         exact = [item for item in found if text in (item.address, item.path)] if text else []
         used = usage(session, text, house.site.who.only) if text and (exact or not found) else None
         contents = [history.contents(house.site, session, item, used, text) for item in exact] if used else []
         now = states.now(session)
-    rows = found[:PAGE]
     following = None
-    if len(found) > PAGE:
-        following = urlencode({"path": text, "after": rows[-1].address, "recipe": rows[-1].recipe})
+    if last is not None:
+        following = urlencode({"path": text, "after": last.address, "recipe": last.recipe})
     return page(
         request, "sources.html", now,
-        text=text, rows=[] if exact and len(exact) == len(found) else rows, used=used, next=following,
+        text=text, rows=[] if exact and len(exact) == len(found) else found, used=used, next=following,
         exact=list(zip(exact, contents, strict=True)),
         most=MOST_USES, classes={**FINDINGS, **CROSS_FINDINGS},
     )  # fmt: skip

@@ -12,10 +12,12 @@ import pytest
 from sqlalchemy import select, text
 
 from blendex.builds import control, disk, keeping, naming, reap
-from blendex.builds.resolve import Answer, Resolver
+from blendex.builds.answers import Answer
+from blendex.builds.resolve import Resolver
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submit import submit
+from blendex.builds.uses import Uses
 from blendex.catalog import backup, mirrors, usage, waste
 from blendex.catalog.dialect import open_engine
 from blendex.catalog.models import Hold, Mirror, Object
@@ -131,7 +133,7 @@ def test_a_look_up_revives_and_keeps_for_a_day(open_site: OpenSite, data: Path) 
     condemned_and_due(site)
     assert state_of(site, built["mirror"]) == "condemned"
     resolver = Resolver(site)
-    assert resolver.keep(resolver.build(built["id"])).state == "ready"
+    assert Uses(site).keep(resolver.build(built["id"])).state == "ready"
     assert state_of(site, built["mirror"]) == "published"
     assert (run(site)["condemned"], state_of(site, built["mirror"])) == (0, "published")
     age(site, 2 * DAY)
@@ -231,7 +233,7 @@ def test_who_wants_a_mirror_stops_a_collector_that_sleeps(half: Half) -> None:
     site, built, go_on = half
     resolver = Resolver(site)
     wish = holds.job("4711", None)
-    kept = resolver.keep(resolver.build(built["id"]), wish)
+    kept = Uses(site).keep(resolver.build(built["id"]), wish)
     assert (kept.state, kept.path) == ("ready", built["path"])
     assert state_of(site, built["mirror"]) == "published"
     assert go_on() is False
@@ -256,7 +258,7 @@ def test_who_comes_after_the_move_is_told_that_it_is_gone(half: Half) -> None:
     resolver = Resolver(site)
     answer = resolver.build(built["id"])
     assert go_on() is True
-    assert resolver.keep(answer, holds.chain("granary")).state == "collected"
+    assert Uses(site).keep(answer, holds.chain("granary")).state == "collected"
     assert state_of(site, built["mirror"]) == "collected"
     with site.work.read() as session:
         assert session.execute(select(Hold).where(Hold.kind == "chain")).all() == []
@@ -293,10 +295,10 @@ def test_nothing_goes_while_holds_may_be_unknown(open_site: OpenSite, data: Path
         assert done["mirrors"] == []
         with again.work.read() as session:
             assert not waste.is_due(session, kept["mirror"], collect.ages(again.settings))
-    resolver = Resolver(again)
+    resolver, uses = Resolver(again), Uses(again)
     for built in (new, kept):
-        assert resolver.keep(resolver.mirror(built["mirror"])).path == built["path"]
-        assert resolver.keep(resolver.build(built["id"])).path == built["path"]
+        assert uses.keep(resolver.mirror(built["mirror"])).path == built["path"]
+        assert uses.keep(resolver.build(built["id"])).path == built["path"]
     assert resolver.build(old["id"]).state == "collected"
     assert resolver.mirror(old["mirror"]).state == "collected"
     assert state_of(again, old["mirror"]) == "collected"
@@ -433,12 +435,12 @@ def test_of_a_holder_and_a_collector_one_comes_first(open_site: OpenSite) -> Non
                 Path(path).touch()
             mirrors.add(session, key=key, source_set="s", content="c", counts=counts)
     condemned_and_due(site)
-    resolver = Resolver(site)
+    uses = Uses(site)
     kept: dict[str, bool] = {}
 
     def want() -> None:
         for key in reversed(keys):
-            kept[key] = resolver.keep(Answer("ready", key=key), holds.job("1", None)).state == "ready"
+            kept[key] = uses.keep(Answer("ready", key=key), holds.job("1", None)).state == "ready"
 
     with ThreadPoolExecutor(3) as pool:
         work = [pool.submit(collect.run, site.work, site.root, collect.ages(site.settings)) for _ in range(2)]

@@ -67,10 +67,10 @@ def test_sqlite_leaves_a_network_filesystem(tmp_path: Path, monkeypatch: pytest.
 
     assert default_url(str(tmp_path), tmp_path / "state") == (f"sqlite:///{tmp_path}/catalog.sqlite", None)
     monkeypatch.setattr(engine, "filesystem_type", lambda _: 0x0BD00BD0)
-    url, notice = default_url(str(tmp_path), tmp_path / "state")
+    url, warning = default_url(str(tmp_path), tmp_path / "state")
     assert str(tmp_path / "state") in url
-    assert notice is not None
-    assert "network filesystem" in notice
+    assert warning is not None
+    assert "network filesystem" in warning
 
 
 def test_same_identity_while_one_runs_is_the_same_build(open_site: OpenSite) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,30 +16,12 @@ from blendex.builds.site import Site
 from blendex.catalog import migrate, revision
 from blendex.catalog.dialect import open_engine
 from blendex.errors import BlendexError, Code
-from tests.support import corpus, services
-
-DatabaseUrl = Callable[[Path], str | None]
+from tests.support import corpus
 
 
 @pytest.fixture
-def database_url(dialect: str, request: pytest.FixtureRequest) -> Iterator[DatabaseUrl]:
-    """A database with nothing in it, the same for a root whenever it is asked for; None for SQLite."""
-    maker: services.Databases | None = None if dialect == "sqlite" else request.getfixturevalue("databases")
-    made: dict[Path, str] = {}
-
-    def url(root: Path) -> str | None:
-        if maker is not None and root not in made:
-            made[root] = maker.make()
-        return made.get(root)
-
-    yield url
-    if maker is not None:
-        maker.drop_all()
-
-
-@pytest.fixture
-def engine(database_url: DatabaseUrl, tmp_path: Path) -> Engine:
-    return open_engine(database_url(tmp_path) or f"sqlite:///{tmp_path}/catalog.sqlite")
+def engine(empty_database_url: str) -> Engine:
+    return open_engine(empty_database_url)
 
 
 def test_up_from_nothing_leaves_no_drift(engine: Engine) -> None:

@@ -14,6 +14,7 @@ from blendex.builds import keeping
 from blendex.builds.resolve import Resolver
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
+from blendex.builds.uses import Uses
 from blendex.catalog.models import Object
 from blendex.mirrors import holds
 from blendex.units.receipt import read_receipt
@@ -132,7 +133,7 @@ def trial(folder: Path, ground: Ground, stop_at: int) -> None:
     wanted = ground.due[stop_at % 2]
     opened = _opened(root)
     resolver = Resolver(opened)
-    kept = resolver.keep(resolver.build(wanted["id"]), holds.chain("late"))
+    kept = Uses(opened).keep(resolver.build(wanted["id"]), holds.chain("late"))
     assert (kept.state == "ready") == _at(root, wanted).exists()
     with opened.work.write() as session:
         session.execute(text("UPDATE mirrors SET used_at = 0"))

@@ -22,7 +22,7 @@ from blendex.storage.meter import LATENCY, Meter
 from blendex.storage.reader import OpenedObject
 from tests.support.corpus import manifest, tar
 
-WAYS = ["hop", "stream", "windows", "chains", None]
+WAYS = ["hop", "stream", "windows", "lookahead", None]
 
 
 @dataclass
@@ -88,8 +88,8 @@ def test_every_way_brings_the_same_index(form: int, monkeypatch: pytest.MonkeyPa
 def test_walks_read_little(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mixed(tarfile.GNU_FORMAT)
     _, hops, alone = read(whole, "hop", monkeypatch)
-    _, chains, figures = read(whole, "chains", monkeypatch)
-    assert chains.now < 0.8 * hops.now
+    _, ahead, figures = read(whole, "lookahead", monkeypatch)
+    assert ahead.now < 0.8 * hops.now
     assert figures.bytes_read < 0.7 * len(whole)
     assert figures.requests < 2 * alone.requests
 
@@ -105,7 +105,7 @@ def test_an_archive_that_no_walk_can_follow_is_read_all_the_same(monkeypatch: py
         whole[at : at + BLOCK] = header
         at += step
     right = build("nemo_tar", InMemory(bytes(whole)), lambda _: None)
-    found, _, figures = read(bytes(whole), "chains", monkeypatch)
+    found, _, figures = read(bytes(whole), "lookahead", monkeypatch)
     assert found[0] == right.content_hash
     assert figures.bytes_read < 2 * len(whole)
 
@@ -113,7 +113,7 @@ def test_an_archive_that_no_walk_can_follow_is_read_all_the_same(monkeypatch: py
 def test_a_store_that_fails_in_a_walk_fails_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = mixed(tarfile.GNU_FORMAT)
     line = link.Line(0.005, 50e6, True, 0.0)
-    monkeypatch.setattr(OpenedObject, "forced", "chains")
+    monkeypatch.setattr(OpenedObject, "forced", "lookahead")
     with link.store(line, lambda start, stop: whole[start:stop], len(whole)) as store:
         get = store.endpoint.driver.get
 
@@ -156,9 +156,9 @@ def test_the_choice_is_about_as_quick_as_the_quickest(latency: float, bandwidth:
 
 def test_what_was_measured_before_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OpenedObject, "forced", None)
-    meter = Meter({"latency": 0.02, "stream": 1e8, "together": 0.0, "chained": 0.003})
+    meter = Meter({"latency": 0.02, "stream": 1e8, "together": 0.0, "lookahead": 0.003})
     assert (meter.latency, meter.stream, meter.streamed_once, meter.together) == (0.02, 1e8, True, 0.0)
-    assert meter.as_dict() == {"latency": 0.02, "stream": 1e8, "together": 0.0, "chained": 0.003}
+    assert meter.as_dict() == {"latency": 0.02, "stream": 1e8, "together": 0.0, "lookahead": 0.003}
 
 
 def test_one_slow_answer_is_no_latency() -> None:
@@ -171,12 +171,12 @@ def test_one_slow_answer_is_no_latency() -> None:
 
 
 def test_a_way_that_is_passed_over_is_tried_again_and_then_known() -> None:
-    meter = Meter({"chained": 0.010})
+    meter = Meter({"lookahead": 0.010})
     for _ in range(500):
-        meter.passed("chains")
-    assert meter.chained < 0.001
+        meter.passed("lookahead")
+    assert meter.lookahead < 0.001
     meter.hopped(100, 1.2)
-    assert meter.chained == pytest.approx(0.012)
+    assert meter.lookahead == pytest.approx(0.012)
 
 
 def test_headers_are_known_by_their_look() -> None:

@@ -1,4 +1,4 @@
-"""Collectors in a storm, what they hunt, and who wants it meanwhile.
+"""Collectors in a storm, what they collect, and who wants it meanwhile.
 
 Small mirrors that nobody holds are built again and again; collectors, with no patience at all, collect them as soon as
 they are there; and somebody looks them up with a hold: what was answered 200 must be there until it is let go.
@@ -29,7 +29,7 @@ from tests.support.corpus import manifest, put
 if TYPE_CHECKING:
     from tests.storm.storm import Storm
 
-PREY = 4
+UNHELD = 4
 HELD_SECONDS = 0.5
 
 
@@ -65,14 +65,14 @@ class Collector(Process):
         return f"from tests.storm.collecting import main; main(*{self._told!r})"
 
 
-class Hunt:
-    """Prey, collectors, and who holds what they may not have."""
+class Collecting:
+    """Mirrors that nobody holds, their collectors, and who holds one after all."""
 
     def __init__(self, storm: Storm, data: Path) -> None:
         self.storm = storm
         self.data = data
         self.blends = [
-            f"- {{type: nemo, manifest_filepath: {data / f'prey-{number}.json'}}}\n" for number in range(PREY)
+            f"- {{type: nemo, manifest_filepath: {data / f'unheld-{number}.json'}}}\n" for number in range(UNHELD)
         ]
         self.built: dict[int, dict[str, Any]] = {}
         self.keys: set[str] = set()
@@ -88,10 +88,10 @@ class Hunt:
 
     @staticmethod
     def make(data: Path) -> int:
-        """The sources of the prey; how many."""
-        for number in range(PREY):
-            put(data / f"prey-{number}.json", manifest(2, f"prey{number}_"))
-        return PREY
+        """The sources of mirrors that nobody will hold; how many."""
+        for number in range(UNHELD):
+            put(data / f"unheld-{number}.json", manifest(2, f"unheld{number}_"))
+        return UNHELD
 
     def _collector(self) -> Collector:
         return Collector(self.storm.cluster.environment, self.storm.pause, self.storm.bug)
@@ -106,7 +106,7 @@ class Hunt:
             raise
 
     def _breed(self) -> None:
-        number = self.storm.chance.randrange(PREY)
+        number = self.storm.chance.randrange(UNHELD)
         http = self.storm.cluster.apis[-1].http
         answer = http.post(
             "/v1/builds", content=self.blends[number], params={"base": str(self.data), "wait": 10}, timeout=20
@@ -160,7 +160,7 @@ class Hunt:
         return hit
 
     def end(self) -> None:
-        """Call the hunt off; nobody builds, looks or collects any more."""
+        """The end: nobody builds, looks or collects any more."""
         self._over.set()
         for thread in self._threads:
             thread.join(60)
@@ -169,5 +169,5 @@ class Hunt:
         self._collectors = []
 
     def standing(self, root: Path) -> set[str]:
-        """Keys of the prey that is still there."""
+        """Keys of what nobody holds and is still there."""
         return {key for key in self.keys if (root / "mirrors" / key).exists()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from blendex.catalog import holds
 from tests.storm import checks
-from tests.storm.collecting import Hunt
+from tests.storm.collecting import Collecting
 from tests.storm.corpus import POISONS, make
 from tests.storm.plant import CHILDREN
 from tests.storm.storm import BUDGET_MB, MIB, SETTINGS, Storm, calm, reads
@@ -30,7 +30,7 @@ def one(
     """
     data = folder / "data"
     blend = make(data, shards, heavy=12, poisons=True)
-    prey = Hunt.make(data)
+    unheld = Collecting.make(data)
     blends = [blend] + [blend + corpus(data, shards=2, name=f"own{number}") for number in range(variants)]
     wait_until_calm()
     expected = [calm(folder, text, data) for text in blends]
@@ -39,7 +39,7 @@ def one(
     try:
         storm.start()
         began = time.monotonic()
-        storm.hunt = hunt = Hunt(storm, data)
+        storm.collecting = collecting = Collecting(storm, data)
         with storm.cluster.site.work.write() as session:  # held before they are there: a key says what will be
             for build in expected:
                 holds.take(session, str(build["mirror"]), "pin", "storm", None, "these builds are checked")
@@ -47,18 +47,18 @@ def one(
         storm.blow(ids, each=each, most=seconds)
         ended = [storm.ended(build, 240) for build in ids]
         storm.seconds = time.monotonic() - began
-        hunt.end()
+        collecting.end()
         checks.ends_well(storm.cluster.site)
         root = storm.cluster.root
         for build, wanted in zip(ended, expected, strict=True):
             checks.build_as_calm(root, build, wanted)
             checks.poisons_named(build["excluded"], POISONS)
-        checks.whole(root, {str(build["mirror"]) for build in ended} | hunt.standing(root))
-        checks.answers(storm.cluster.site, [build["id"] for build in hunt.built.values()])
+        checks.whole(root, {str(build["mirror"]) for build in ended} | collecting.standing(root))
+        checks.answers(storm.cluster.site, [build["id"] for build in collecting.built.values()])
         checks.at_rest(storm.cluster.site, root)
         checks.budget_kept(storm.most_used, BUDGET_MB * MIB)
         killed = sum(storm.events.values()) * int(SETTINGS["slots"]) * int(SETTINGS["unit_sources"])
-        checks.work_bounded(reads(storm.journal)[0], work + prey, killed)
+        checks.work_bounded(reads(storm.journal)[0], work + unheld, killed)
         assert not storm.broken, storm.broken
     finally:
         storm.close()
@@ -74,9 +74,9 @@ def table(storms: list[Storm]) -> str:
     lines += [f"{count:6} {place}" for place, count in sorted(kills.items())]
     lines += [f"{sum(kills.values()):6} in all", "what else happened"]
     lines += [f"{count:6} {what}" for what, count in sorted(events.items())]
-    hunts = [storm.hunt for storm in storms if storm.hunt is not None]
-    lines.append(f"{sum(hunt.kept for hunt in hunts):6} looked up with a hold while collectors ran, and kept")
-    lines.append(f"{sum(hunt.gone for hunt in hunts):6} told that they were collected")
+    collected = [storm.collecting for storm in storms if storm.collecting is not None]
+    lines.append(f"{sum(one.kept for one in collected):6} looked up with a hold while collectors ran, and kept")
+    lines.append(f"{sum(one.gone for one in collected):6} told that they were collected")
     most = max(storm.most_used for storm in storms)
     lines.append(
         f"{most / MIB:6.0f} MiB at most in {sum(storm.samples for storm in storms)} samples, budget {BUDGET_MB} MiB"

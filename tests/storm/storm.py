@@ -22,7 +22,7 @@ from blendex.catalog import dialect
 from blendex.catalog.models import Unit
 from blendex.catalog.states import CLASSES
 from tests.cluster.cluster import Api, Cluster, Worker, wait_for
-from tests.storm.collecting import Hunt
+from tests.storm.collecting import Collecting
 from tests.storm.plant import StormSlots
 from tests.support import corpus, services
 from workers.app import create_celery, send_wake
@@ -71,7 +71,7 @@ class Storm:
     samples: int = 0
     seconds: float = 0.0
     broken: list[BaseException] = field(default_factory=list)
-    hunt: Hunt | None = None
+    collecting: Collecting | None = None
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -111,8 +111,8 @@ class Storm:
 
     def close(self) -> None:
         self.stop.set()
-        if self.hunt is not None:
-            self.hunt.end()
+        if self.collecting is not None:
+            self.collecting.end()
         for thread in self._threads:
             thread.join(30)
         self.cluster.close()
@@ -168,7 +168,7 @@ class Storm:
         """
         with contextlib.suppress(*dialect.AWAY):
             if place == "collect":
-                return self.hunt is not None and self.hunt.kill()
+                return self.collecting is not None and self.collecting.kill()
             before = self._leases()
             victims = []
             for worker in self.cluster.workers:

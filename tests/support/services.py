@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis as processes of the tests' own, on free ports, in folders that go with them.
+"""PostgreSQL and Redis as processes of the tests' own, on free ports, in folders that go with them (``leftovers``).
 
 ``BLENDEX_TEST_DATABASE_URL`` (a PostgreSQL role that may create databases) and ``BLENDEX_TEST_BROKER_URL`` are taken
 instead when they are set; what is killed and restarted by a test is always its own.
@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from sqlalchemy.engine import URL, make_url
 
 from blendex.catalog import migrate
 from blendex.catalog.dialect import open_engine
+from tests.support.leftovers import Place
 
 # Below the range from which the kernel gives ports to connections, and a range of its own for each process of the
 # tests: a port that is free now must still be free when a server that takes seconds to start binds it.
@@ -72,13 +72,13 @@ class Postgres:
             raise FileNotFoundError("PostgreSQL is not installed: apt-get install postgresql")
         self._bin = binaries
         self.port = free_port()
-        self._folder = Path(tempfile.mkdtemp(prefix="blendex-pg-"))
+        self.place = Place("pg")
         self._as: list[str] = []
         if os.geteuid() == 0:
             account = pwd.getpwnam("postgres")
-            os.chown(self._folder, account.pw_uid, account.pw_gid)
+            os.chown(self.place.path, account.pw_uid, account.pw_gid)
             self._as = ["runuser", "-u", "postgres", "--"]
-        self._data = self._folder / "data"
+        self._data = self.place.path / "data"
         self._run("initdb", "-D", str(self._data), "-U", "blendex", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
         with (self._data / "postgresql.conf").open("a") as file:
             file.write(
@@ -90,18 +90,18 @@ class Postgres:
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(
             [*self._as, str(self._bin / program), *arguments],
-            check=True, stdout=subprocess.DEVNULL, cwd=self._folder, stdin=subprocess.DEVNULL,
+            check=True, stdout=subprocess.DEVNULL, cwd=self.place.path, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
     def start(self) -> None:
-        self._run("pg_ctl", "-D", str(self._data), "-w", "-l", str(self._folder / "log"), "start")
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-l", str(self.place.path / "log"), "start")
 
     def stop(self, mode: str = "immediate") -> None:
         self._run("pg_ctl", "-D", str(self._data), "-m", mode, "-w", "stop")
 
     def close(self) -> None:
         self.stop()
-        shutil.rmtree(self._folder)
+        self.place.close()
 
     @property
     def url(self) -> URL:
@@ -158,14 +158,14 @@ class Redis:
 
     def __init__(self) -> None:
         self.port = free_port()
-        self._folder = Path(tempfile.mkdtemp(prefix="blendex-redis-"))
+        self.place = Place("redis")
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
         self._process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-             "--dir", str(self._folder), "--maxmemory-policy", "noeviction"],
+             "--dir", str(self.place.path), "--maxmemory-policy", "noeviction"],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         deadline = time.monotonic() + 20
@@ -191,7 +191,7 @@ class Redis:
     def close(self) -> None:
         if self._process is not None:
             self.kill()
-        shutil.rmtree(self._folder)
+        self.place.close()
 
     @property
     def url(self) -> str:

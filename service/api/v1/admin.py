@@ -19,7 +19,7 @@ from blendex.errors import BlendexError, Code
 from service.api.v1 import schemas
 from service.house import HouseOf
 from service.query import Limit, refuse_unknown
-from service.replies import Json
+from service.replies import Json, next_page
 
 router = APIRouter(prefix="/v1", tags=["accounts"], dependencies=[Depends(refuse_unknown)])
 
@@ -75,7 +75,7 @@ def page(house: HouseOf, before: Before = None, limit: Limit = 50) -> Response:
     """Newest first, without what lets anybody in."""
     with house.site.work.read() as session:
         found = [tokens.summary(row) for row in token_rows.page(session, before=before, limit=limit)]
-    following = f"/v1/tokens?before={found[-1]['id']}&limit={limit}" if len(found) == limit else None
+    following = next_page("/v1/tokens", limit, before=found[-1]["id"]) if len(found) == limit else None
     return Json({"tokens": found, "next": following})
 
 

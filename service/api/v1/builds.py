@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
-from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query
@@ -28,7 +27,7 @@ from service.api.v1 import schemas
 from service.bodies import hint, read_fields, read_submission
 from service.house import House, HouseOf
 from service.query import Limit, Options, Wait, prefixes, refuse_unknown, submission_options
-from service.replies import Json, told, wants_text
+from service.replies import Json, next_page, told, wants_text
 from service.watch import MOST_STREAMS, Snapshot, read
 
 router = APIRouter(prefix="/v1/builds", tags=["builds"], dependencies=[Depends(refuse_unknown)])
@@ -161,10 +160,7 @@ def page(
             before=after, limit=limit,
         )  # fmt: skip
         found = [_linked(describe.build_summary(house.site, session, row)) for row in rows]
-    following = None
-    if len(found) == limit:
-        query = {"before": found[-1]["id"], "limit": limit} | {key: item for key, item in wanted.items() if item}
-        following = f"/v1/builds?{urlencode(query, doseq=True)}"
+    following = next_page("/v1/builds", limit, before=found[-1]["id"], **wanted) if len(found) == limit else None
     return Json({"builds": found, "next": following})
 
 
@@ -181,7 +177,7 @@ def show(
         answer = house.resolver.build(lookup.build_id(build))
         return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
     text.refuse_hold(hold)
-    return told(house.resolver.either(lambda: _detail(house, build), lambda: _published(house, build)))
+    return told(degraded.either(house.site, lambda: _detail(house, build), lambda: _published(house, build)))
 
 
 @router.get("/{build}/path", summary="The path of its mirror", responses=schemas.PATH_ANSWERS)
@@ -241,7 +237,7 @@ def blend(house: HouseOf, build: str) -> Response:
 def _must_be_ready(house: House, build: str, *, used: bool = False) -> None:
     answer = house.resolver.build(lookup.build_id(build))
     if used:
-        answer = house.resolver.keep(answer)
+        answer = house.uses.keep(answer)
     if answer.state == "collected":
         raise BlendexError(Code.WRONG_STATE, "its mirror was collected.", next_step="Post the blend again.")
     if answer.state != "ready":

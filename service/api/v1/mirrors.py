@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from blendex.builds import access, degraded, describe, keeping, verifying
-from blendex.builds.resolve import Answer
+from blendex.builds.answers import Answer
 from blendex.catalog import mirrors, verifications
 from blendex.errors import BlendexError, Code
 from blendex.mirrors import holds
@@ -27,7 +27,7 @@ from service.bodies import hint, read_fields
 from service.house import House, HouseOf
 from service.problems import reply
 from service.query import Limit, Options, Wait, refuse_unknown, submission_options
-from service.replies import Json, told
+from service.replies import Json, next_page, told
 
 router = APIRouter(prefix="/v1/mirrors", tags=["mirrors"], dependencies=[Depends(refuse_unknown)])
 
@@ -55,7 +55,7 @@ def page(
         found = [
             _linked(describe.mirror_summary(house.site, row, verifying.summary(verified.get(row.key)))) for row in rows
         ]
-    following = f"/v1/mirrors?before={last}&limit={limit}" if last is not None else None
+    following = next_page("/v1/mirrors", limit, before=last) if last is not None else None
     return Json({"mirrors": found, "next": following})
 
 
@@ -112,7 +112,7 @@ def show(house: HouseOf, key: str) -> Response:
         tried = access.of_mirror(house.site, key) if house.site.who.everything else None
         return found | {"access": tried} if found else {}
 
-    summary = house.resolver.either(catalog, lambda: {"degraded": degraded.CATALOG})
+    summary = degraded.either(house.site, catalog, lambda: {"degraded": degraded.CATALOG})
     if answer.state == "collected":
         summary = {"key": key} | summary | {"state": "collected", "path": None}
     elif "key" not in summary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query
 from starlette.concurrency import run_in_threadpool
@@ -20,7 +19,7 @@ from service.api.v1 import schemas
 from service.bodies import read_fields
 from service.house import House, HouseOf
 from service.query import Limit, Wait, refuse_unknown
-from service.replies import Json, told, wants_text
+from service.replies import Json, next_page, told, wants_text
 
 router = APIRouter(prefix="/v1/names", tags=["names"], dependencies=[Depends(refuse_unknown)])
 
@@ -51,8 +50,8 @@ def page(
     with house.site.work.read() as session:
         rows = mirrors.names(session, after=start, limit=limit, team=house.site.who.only)
         found = [_linked(describe.name_summary(house.site, session, row)) for row in rows]
-    query = urlencode({"after": found[-1]["name"], "limit": limit}) if len(found) == limit else None
-    return Json({"names": found, "next": f"/v1/names?{query}" if query else None})
+    following = next_page("/v1/names", limit, after=found[-1]["name"]) if len(found) == limit else None
+    return Json({"names": found, "next": following})
 
 
 @router.get(
@@ -68,7 +67,7 @@ def show(
         answer = house.resolver.name(lookup.name_of(name))
         return text.path_reply(request, house.site, answer, text.Ask(hold=hold))
     text.refuse_hold(hold)
-    return told(house.resolver.either(lambda: _shown(house, name), lambda: _published(house, name)))
+    return told(degraded.either(house.site, lambda: _shown(house, name), lambda: _published(house, name)))
 
 
 @router.get("/{name}/path", summary="The path of the mirror it points at", responses=schemas.PATH_ANSWERS)

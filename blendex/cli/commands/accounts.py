@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from blendex.cli.options import Json, RootDir
 from blendex.errors import BlendexError, Code
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 token_app = typer.Typer(help="Make, list and revoke tokens.", no_args_is_help=True)
 team_app = typer.Typer(help="Say what teams may read.", no_args_is_help=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-RootDir = Annotated[Path | None, typer.Option("--root", help="The folder of mirrors. Default: BLENDEX_ROOT.")]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from blendex.storage.interface import Stat
 from blendex.storage.profiles import Place
 
 HOP = 4096  # a header, and what often follows it
-CHAINS = 8  # stretches in flight
+WALKS = 8  # stretches in flight
 STEPS_EACH = 32  # in one stretch, about
 STEPS_FIRST = 16  # in each of the first ones: what walks are worth shall be known soon
 LEAST_LOOK, MOST_LOOK = 64 * 1024, 2**20  # bytes that are searched for a first header at a time
@@ -28,7 +28,7 @@ LOOKS = 4
 FRUITLESS = 8
 
 
-class Chains:
+class Lookahead:
     """Blocks of one object by their places, ahead of who asks for them in order.
 
     Args:
@@ -45,7 +45,7 @@ class Chains:
         self._stat = stat
         self._step = step
         self._start = self._next = self._stop = start
-        self._most = max(1, min(CHAINS, endpoint.profile.parallel))
+        self._most = max(1, min(WALKS, endpoint.profile.parallel))
         # The last walks shall end together: many stretches, or as many as there are walks.
         self._even = (stat.size - start) / self._most
         self._asked = 0

@@ -1,4 +1,4 @@
-"""``blendex db``: upgrade, check, back up and restore the catalog."""
+"""``blendex db`` and ``migrate``: upgrade, check, back up and restore the catalog."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from blendex.cli.options import Json, RootDir
 from blendex.errors import BlendexError, Code
 
 app = typer.Typer(help="Upgrade, check, back up or restore the catalog.", no_args_is_help=True)
 T = TypeVar("T")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-RootDir = Annotated[
-    Path | None, typer.Option("--root", help="The folder of mirrors. Default: BLENDEX_ROOT or ./blendex-data.")
-]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for it.")]
 
 
@@ -55,24 +52,6 @@ def _patient(what: Callable[[], T], seconds: float) -> T:
         time.sleep(0.5)
 
 
-def _show(value: dict[str, Any], as_json: bool, text: str) -> None:
-    from blendex.cli import output
-
-    output.show(value, as_json, text)
-
-
-def run_upgrade(root: Path | None, wait: float) -> str:
-    """Bring the catalog to the revision of this version; the revision."""
-    from blendex.catalog import migrate, revision
-
-    engine, _ = _catalog(root)
-    try:
-        _patient(lambda: migrate.upgrade(engine), wait)
-        return revision.current(engine) or ""
-    finally:
-        engine.dispose()
-
-
 def _drift(engine: Any) -> list[str]:
     from blendex.catalog import migrate
 
@@ -82,8 +61,16 @@ def _drift(engine: Any) -> list[str]:
 @app.command()
 def upgrade(root: RootDir = None, wait: Wait = 0, json: Json = False) -> None:
     """Bring the catalog to the revision that this version works with."""
-    revision = run_upgrade(root, wait)
-    _show({"revision": revision}, json, f"the catalog is at revision {revision}")
+    from blendex.catalog import migrate, revision
+    from blendex.cli import output
+
+    engine, _ = _catalog(root)
+    try:
+        _patient(lambda: migrate.upgrade(engine), wait)
+        found = revision.current(engine) or ""
+    finally:
+        engine.dispose()
+    output.show({"revision": found}, json, f"the catalog is at revision {found}")
 
 
 @app.command()
@@ -97,6 +84,7 @@ def check(
 ) -> None:
     """Is the schema one that this version works with? Exit status 1 when it is not; --wait waits until it is."""
     from blendex.catalog import revision
+    from blendex.cli import output
 
     engine, _ = _catalog(root)
     deadline = time.monotonic() + wait
@@ -118,7 +106,7 @@ def check(
         says = f"the catalog is at revision {found}, newer than this version, which works with it"
     else:
         says = f"the catalog is at revision {found}, which this version works with"
-    _show({"good": good, "revision": found, "needed": revision.head(), "drift": drift}, json, says)
+    output.show({"good": good, "revision": found, "needed": revision.head(), "drift": drift}, json, says)
     raise SystemExit(0 if good else 1)
 
 
@@ -130,13 +118,14 @@ def backup(
 ) -> None:
     """Copy the catalog, as it is at one instant, into one file; everything may go on meanwhile."""
     from blendex.catalog import backup as copies
+    from blendex.cli import output
 
     engine, _ = _catalog(root)
     try:
         counts = _patient(lambda: copies.save(engine, str(file.absolute())), 0)
     finally:
         engine.dispose()
-    _show({"file": str(file.absolute()), "rows": counts}, json, f"{sum(counts.values())} rows are in {file}")
+    output.show({"file": str(file.absolute()), "rows": counts}, json, f"{sum(counts.values())} rows are in {file}")
 
 
 @app.command()
@@ -145,10 +134,16 @@ def restore(
 ) -> None:
     """Fill an empty database from a backup; the next process that starts adds what the root holds beyond it."""
     from blendex.catalog import backup as copies
+    from blendex.cli import output
 
     engine, place = _catalog(root)
     try:
         counts = _patient(lambda: copies.load(engine, str(file.absolute()), place), 0)
     finally:
         engine.dispose()
-    _show({"file": str(file.absolute()), "rows": counts}, json, f"{sum(counts.values())} rows came from {file}")
+    output.show({"file": str(file.absolute()), "rows": counts}, json, f"{sum(counts.values())} rows came from {file}")
+
+
+def migrate(root: RootDir = None, json: Json = False) -> None:
+    """Short for db upgrade."""
+    upgrade(root, json=json)

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import getpass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from blendex.cli.client import open_client
+from blendex.cli.options import Json, RootDir, Server
 from blendex.errors import BlendexError, Code
-
-if TYPE_CHECKING:
-    from blendex.cli.client import Client
 
 MIB = 2**20
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Server = Annotated[str | None, typer.Option(envvar="BLENDEX_SERVER", help="Ask a service instead of this machine.")]
-RootDir = Annotated[
-    Path | None, typer.Option("--root", help="The folder of mirrors. Default: BLENDEX_ROOT or ./blendex-data.")
-]
 Key = Annotated[str, typer.Argument(help="The key of a mirror, or its folder.")]
 Who = Annotated[str | None, typer.Option(help="Who holds it. Default: the user of this shell.")]
-
-
-def _client(root: Path | None, server: str | None) -> Client:
-    from blendex.cli.client import open_client
-
-    return open_client(root, server)
 
 
 def _key(text: str) -> str:
@@ -38,12 +25,6 @@ def _key(text: str) -> str:
             Code.BAD_REQUEST, f"{text[:200]} is no key of a mirror.", next_step="blendex mirrors lists them."
         )
     return key
-
-
-def _show(value: Any, as_json: bool, text: str) -> None:
-    from blendex.cli import output
-
-    output.show(value, as_json, text)
 
 
 def _listed(found: dict[str, Any]) -> str:
@@ -63,8 +44,10 @@ def _listed(found: dict[str, Any]) -> str:
 
 def holds(key: Key, json: Json = False, server: Server = None, root: RootDir = None) -> None:
     """Say who holds a mirror: names, pins, jobs, chains."""
-    found = _client(root, server).holds(_key(key))
-    _show(found, json, _listed(found))
+    from blendex.cli import output
+
+    found = open_client(root, server).holds(_key(key))
+    output.show(found, json, _listed(found))
 
 
 def hold(
@@ -79,9 +62,11 @@ def hold(
     root: RootDir = None,
 ) -> None:
     """Pin a mirror: it stays until it is released. The same person once more changes end and reason."""
+    from blendex.cli import output
+
     fields = {"holder": who or getpass.getuser(), "reason": reason} | ({"until": until} if until else {})
-    held = _client(root, server).hold(_key(key), fields)
-    _show(held, json, f"{held['holder']} holds {_key(key)}")
+    held = open_client(root, server).hold(_key(key), fields)
+    output.show(held, json, f"{held['holder']} holds {_key(key)}")
 
 
 def release(
@@ -93,8 +78,10 @@ def release(
     root: RootDir = None,
 ) -> None:
     """Let a mirror go, as far as one holder is concerned."""
-    found = _client(root, server).release(_key(key), kind, who or getpass.getuser())
-    _show(found, json, _listed(found))
+    from blendex.cli import output
+
+    found = open_client(root, server).release(_key(key), kind, who or getpass.getuser())
+    output.show(found, json, _listed(found))
 
 
 def collect(
@@ -105,12 +92,13 @@ def collect(
 ) -> None:
     """Free what nobody holds: mark it first, let it go when it was marked for days, empty the trash."""
     from blendex.builds import keeping
+    from blendex.cli import output
     from blendex.cli.local import LocalClient
 
     if yes and dry_run:
         raise BlendexError(Code.BAD_REQUEST, "--yes and --dry-run exclude each other.", next_step="Say one.")
     found = keeping.collected(LocalClient(root).site, dry=not yes)
-    _show(found, json, _done(found) if yes else _planned(found))
+    output.show(found, json, _done(found) if yes else _planned(found))
 
 
 def _rest(seconds: float) -> str:
@@ -143,9 +131,3 @@ def _done(found: dict[str, Any]) -> str:
         f"{found['files']} files deleted, {found['bytes'] / MIB:.1f} MiB freed",
     ]
     return "\n".join([*lines, *(f"kept {key}: {why}" for key, why in found["kept"].items())])
-
-
-def install(app: typer.Typer) -> None:
-    """Add these commands."""
-    for command in (hold, holds, release, collect):
-        app.command()(command)
