@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
+from blendex.builds.looks import Looks
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
 from service.callers import Guarded
@@ -27,6 +28,7 @@ class House:
     wake: Callable[[], None]
     alive: Callable[[], bool]
     resolver: Resolver
+    looks: Looks
     watch: Watch | Guarded
     lints: Lints
     verifier: Verifier
