@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
 
+from blendex.builds.looks import Looks
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
 from blendex.builds.uses import Uses
@@ -45,8 +46,9 @@ def create_app(
     """
     resolver = Resolver(site)
     lints = Lints(site, verdicts=resolver.verdicts)
-    watch, verifier = Watch(site, most_waiters), Verifier(site)
-    house = House(site, Previews(site, previews), wake, alive, resolver, Uses(site), watch, lints, verifier)
+    looks = Looks()
+    watch, verifier = Watch(site, looks, most_waiters), Verifier(site)
+    house = House(site, Previews(site, previews), wake, alive, resolver, Uses(site), looks, watch, lints, verifier)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

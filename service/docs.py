@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import HTMLResponse, Response
-from starlette.staticfiles import StaticFiles
 
 from blendex.version import __version__
 from service.api.v1.schemas import Problem
+from service.files import Files
 from service.rules import ADMIN, OPEN, RULES
 
 STATIC = Path(__file__).parent / "static"
@@ -91,5 +91,5 @@ def describe(app: FastAPI) -> dict[str, Any]:
 def install(app: FastAPI) -> None:
     """Serve page, files and description."""
     app.include_router(router)
-    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.mount("/static", Files(STATIC), name="static")
     app.openapi = lambda: describe(app)  # type: ignore[method-assign]

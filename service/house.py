@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
+from blendex.builds.looks import Looks
 from blendex.builds.resolve import Resolver
 from blendex.builds.site import Site
 from blendex.builds.uses import Uses
@@ -29,6 +30,7 @@ class House:
     alive: Callable[[], bool]
     resolver: Resolver
     uses: Uses
+    looks: Looks
     watch: Watch | Guarded
     lints: Lints
     verifier: Verifier

@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from blendex.builds import describe
+from blendex.builds.looks import Looks
 from blendex.builds.site import Site
 from blendex.catalog import builds
 from blendex.catalog.pulse import SUBJECTS, pulses
@@ -58,11 +59,13 @@ class Watch:
 
     Args:
         site: root and catalog.
+        looks: at the units of builds, shared with the pages that show them.
         most_waiters: callers that may wait at one time; who comes later gets the answer of now.
     """
 
-    def __init__(self, site: Site, most_waiters: int = MOST_WAITERS) -> None:
+    def __init__(self, site: Site, looks: Looks, most_waiters: int = MOST_WAITERS) -> None:
         self._site = site
+        self._looks = looks
         self._most_waiters = most_waiters
         self._waiters = 0
         self._entries: dict[str, _Entry] = {}
@@ -149,14 +152,16 @@ class Watch:
                     changed[subject] = Snapshot(number, False, {})
             for start in range(0, len(wanted), BATCH):
                 for build, version in builds.versions(session, wanted[start : start + BATCH]).items():
-                    if version != seen[build] and (snapshot := read(self._site, session, build)) is not None:
+                    if version != seen[build] and (snapshot := read(self._site, self._looks, session, build)):
                         changed[build] = snapshot
         return changed
 
 
-def read(site: Site, session: Any, build: str) -> Snapshot | None:
+def read(site: Site, looks: Looks, session: Any, build: str) -> Snapshot | None:
     """A build as it is now."""
     row = builds.get(session, build)
     if row is None:
         return None
-    return Snapshot(row.version, not describe.is_running(row), describe.build_summary(site, session, row))
+    running = describe.is_running(row)
+    seen = looks.seen(session, row) if running else None
+    return Snapshot(row.version, not running, describe.build_summary(site, session, row, seen))

@@ -23,16 +23,16 @@ SHOWN_ENTRIES, MOST_ENTRIES = 50, 1_000
 
 
 def build_summary(
-    site: Site, session: Session, build: Build, sums: dict[str, dict[str, int]] | None = None, speed: Pace | None = None
+    site: Site, session: Session, build: Build, seen: trace.Seen | None = None, speed: Pace | None = None
 ) -> dict[str, Any]:
-    """A build in a list: state, progress, path. ``sums`` and ``speed`` of its units, when they are known already."""
+    """A build in a list: state, progress, path. What was ``seen`` of its units, and their ``speed``, when known."""
     done = build.sources
     if build.state in ("queued", "planning"):
         done = 0
     elif build.state == "indexing":
-        sums = trace.sums(session, build.id) if sums is None else sums
+        sums = trace.sums(session, build.id) if seen is None else seen.sums
         done = build.sources - sum(sums[state]["sources"] for state in ("waiting", "leased") if state in sums)
-    speed = pace(session, build, sums) if speed is None else speed
+    speed = pace(session, build, seen) if speed is None else speed
     return {
         "id": build.id,
         "state": build.state,
@@ -149,7 +149,7 @@ def _entries(leaves: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: leaf.get(name) for name in names} for leaf in leaves[:SHOWN_ENTRIES]]
 
 
-def stragglers(site: Site, session: Session, build: Build) -> list[dict[str, Any]]:
+def stragglers(site: Site, session: Session, build: Build, seen: trace.Seen | None = None) -> list[dict[str, Any]]:
     """What a build has waited for longest, by name, with what that waits for.
 
     Of a unit that another team's build asked for only those sources are told that may be read here, too.
@@ -160,7 +160,8 @@ def stragglers(site: Site, session: Session, build: Build) -> list[dict[str, Any
     now, paused = states.now(session), pauses.current(session)
     has = workers.recipes(session)
     found = []
-    for unit in units.stragglers(session, build.id, SHOWN_STRAGGLERS):
+    among = seen.waited_longest(SHOWN_STRAGGLERS) if seen is not None else None
+    for unit in units.stragglers(session, build.id, SHOWN_STRAGGLERS, among):
         payload = units.payload(unit)
         paths = [item[1] for item in payload["sources"] if may(item[2])] if unit.work == "index" else []
         if unit.state == "leased":

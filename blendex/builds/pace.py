@@ -66,12 +66,12 @@ def _rate(ended: list[Running], now: float, since: float) -> tuple[float, float]
     return middle[0] / width, middle[1] / width
 
 
-def pace(session: Session, build: Build, sums: dict[str, dict[str, int]] | None = None) -> Pace:
-    """How a build that is indexing goes; nothing is told of others. ``sums`` of its units, when they are known."""
+def pace(session: Session, build: Build, seen: trace.Seen | None = None) -> Pace:
+    """How a build that is indexing goes; nothing is told of others. ``seen`` of its units, when somebody looked."""
     if build.state not in ("indexing", "packing"):
         return Pace(None, None, None, [], [])
     now = states.now(session)
-    ended = trace.ended(session, build.id, LAST)
+    ended = trace.ended(session, build.id, LAST, seen.ended_last(LAST) if seen is not None else None)
     held = [
         (item, max(0.0, now - item.leased_at)) for item in trace.in_hand(session, build.id, SHOWN) if item.leased_at
     ]
@@ -89,7 +89,7 @@ def pace(session: Session, build: Build, sums: dict[str, dict[str, int]] | None 
             stragglers.append(Straggler(item, seconds, seconds / expected))
     if rate is None or rate[0] <= 0 or build.state != "indexing":
         return Pace(None, None, None, held, stragglers, ended[:SHOWN])
-    sums = trace.sums(session, build.id) if sums is None else sums
+    sums = trace.sums(session, build.id) if seen is None else seen.sums
     waiting = sums.get("waiting", {"cost": 0})["cost"]
     left = waiting + sums.get("leased", {"cost": 0})["cost"]
     # Only stragglers are left: a rate says nothing of when they end.

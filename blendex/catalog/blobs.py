@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import zstandard
-from sqlalchemy import select
+from sqlalchemy import case, select
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -29,15 +29,19 @@ def put(session: Session, data: bytes) -> str:
     return name
 
 
-def size(session: Session, name: str) -> int:
-    """How many bytes are stored under a hash, before they are fetched."""
-    return int(session.execute(select(Blob.size).where(Blob.hash == name)).scalar_one())
-
-
 def get(session: Session, name: str) -> bytes:
     """The bytes stored under a hash."""
     row = session.execute(select(Blob.data, Blob.size).where(Blob.hash == name)).one()
     return zstandard.ZstdDecompressor().decompress(row.data, max_output_size=row.size)
+
+
+def get_json_up_to(session: Session, name: str, most: int) -> Any:
+    """A stored JSON value; None when it has more than ``most`` bytes, and then it is not fetched."""
+    small = case((Blob.size <= most, Blob.data))
+    row = session.execute(select(small.label("data"), Blob.size).where(Blob.hash == name)).one()
+    if row.data is None:
+        return None
+    return orjson.loads(zstandard.ZstdDecompressor().decompress(row.data, max_output_size=row.size))
 
 
 def put_json(session: Session, value: Any) -> str:

@@ -6,6 +6,7 @@ units that took longest. The 50,000 units of a build of 400,000 tars are one pas
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,8 @@ SLOWEST = 10
 # The worst of a cell is what it shows.
 WORST = ("failed", "leased", "waiting", "done")
 WORK = ("index", "pack")
+# Units among which some are looked for by their ids; of more, a build's own are looked through instead.
+AMONG = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,11 @@ def _mine(build: str) -> Any:
     return (Subscription.build == build) & Unit.work.in_(WORK)
 
 
+def _held(build: str) -> Any:
+    # A text put together is nothing to search an index by: what is in somebody's hand is few, a build has many.
+    return (Subscription.build + "" == build) & (Unit.state == "leased")
+
+
 def _columns() -> tuple[Any, ...]:
     return (
         Unit.id, Unit.work, Unit.state, Unit.worker, Unit.attempts, Subscription.sources, Unit.cost, Unit.leased_at,
@@ -63,12 +71,37 @@ class Seen:
         sums: per state of index units: units, sources, cost.
         start: when the first of those that ended was begun; None when none has.
         end: when the last of them ended.
+        ends: per cell with units that are done: when the last of them ended, the first and the last of its ids.
+        waits: per cell with units to be done: since when the oldest waits, the first and the last of its ids.
     """
 
     cells: list[dict[str, Any]] = field(default_factory=list)
     sums: dict[str, dict[str, int]] = field(default_factory=dict)
     start: float | None = None
     end: float | None = None
+    ends: list[tuple[float, int, int]] = field(default_factory=list)
+    waits: list[tuple[float, int, int]] = field(default_factory=list)
+
+    def ended_last(self, count: int) -> list[int] | None:
+        """Ids among which are those of the ``count`` units that ended last; None when they are too many to be named.
+
+        They lie in as many cells at most: each cell whose last one ended later has one that comes before. Of one
+        moment the lower ids come first, and those of a cell are all lower than those of the next.
+        """
+        return _ids(sorted(self.ends, key=lambda span: (-span[0], span[1]))[:count])
+
+    def waited_longest(self, count: int) -> list[int] | None:
+        """Ids among which are those of the ``count`` units to be done that wait longest, by the same reasoning."""
+        return _ids(sorted(self.waits)[:count])
+
+
+def _ids(spans: Iterable[tuple[float, int, int]]) -> list[int] | None:
+    found: list[int] = []
+    for _, first, last in spans:
+        if len(found) + last - first >= AMONG:
+            return None
+        found += range(first, last + 1)
+    return found
 
 
 def see(session: Session, build: str) -> Seen:
@@ -86,17 +119,25 @@ def see(session: Session, build: str) -> Seen:
         select(
             cell.label("cell"), Unit.work, Unit.state, func.min(Unit.id), func.count(),
             func.sum(Subscription.sources), func.sum(Unit.cost), func.min(Unit.leased_at), func.max(Unit.ended_at),
+            func.max(Unit.id), func.min(Unit.waiting_since),
         )
         .join(Unit, Unit.id == Subscription.unit)
-        .where(_mine(build))
+        .where(Subscription.build == build)
         .group_by("cell", Unit.work, Unit.state)
         .order_by("cell")
     )  # fmt: skip
-    last = None
-    for number, work, state, first, count, sources, cost, began, ended_at in rows:
-        if number != last:
+    shown = None
+    ends: dict[int, tuple[float, int, int]] = {}
+    waits: dict[int, tuple[float, int, int]] = {}
+    for number, work, state, first, count, sources, cost, began, ended_at, last, since in rows:
+        if state in ("waiting", "leased") and since is not None:
+            oldest, low, high = waits.get(number, (since, first, last))
+            waits[number] = min(oldest, since), min(low, first), max(high, last)
+        if work not in WORK:
+            continue
+        if number != shown:
             seen.cells.append({"first": int(first), "units": {}, "sources": 0, "cost": 0})
-            last = number
+            shown = number
         about = seen.cells[-1]
         about["first"] = min(about["first"], int(first))
         about["units"][state] = about["units"].get(state, 0) + int(count)
@@ -109,7 +150,21 @@ def see(session: Session, build: str) -> Seen:
         if state == "done" and began is not None and ended_at is not None:
             seen.start = began if seen.start is None else min(seen.start, began)
             seen.end = ended_at if seen.end is None else max(seen.end, ended_at)
+            latest, low, high = ends.get(number, (ended_at, first, last))
+            ends[number] = max(latest, ended_at), min(low, first), max(high, last)
+    seen.ends, seen.waits = list(ends.values()), list(waits.values())
     return seen
+
+
+def leases(session: Session, build: str) -> tuple[Any, ...]:
+    """Another value whenever a unit of a build was claimed, ended or handed back; cheap, since few are in a hand."""
+    found = session.execute(
+        select(func.count(), func.sum(Unit.id), func.max(Unit.leased_at))
+        .select_from(Subscription)
+        .join(Unit, Unit.id == Subscription.unit)
+        .where(_held(build))
+    ).one()
+    return tuple(found)
 
 
 def sums(session: Session, build: str) -> dict[str, dict[str, int]]:
@@ -144,16 +199,18 @@ def bins(session: Session, build: str, seen: Seen) -> dict[str, Any]:
     return {"start": seen.start, "width": width, "sources": sources, "cost": cost}
 
 
-def ended(session: Session, build: str, limit: int) -> list[Running]:
-    """The units that ended last, the newest first."""
-    rows = session.execute(
+def ended(session: Session, build: str, limit: int, among: Sequence[int] | None = None) -> list[Running]:
+    """The units that ended last, the newest first; ``among`` those, when it is known where to look."""
+    statement = (
         select(*_columns())
         .join(Unit, Unit.id == Subscription.unit)
         .where(_mine(build), Unit.state == "done", Unit.ended_at.is_not(None), Unit.leased_at.is_not(None))
         .order_by(Unit.ended_at.desc(), Unit.id)
         .limit(limit)
     )
-    return [Running(*row) for row in rows]
+    if among is not None:
+        statement = statement.where(dialect.one_of(session, Subscription.unit, among))
+    return [Running(*row) for row in session.execute(statement)]
 
 
 def in_hand(session: Session, build: str, limit: int) -> list[Running]:
@@ -161,8 +218,7 @@ def in_hand(session: Session, build: str, limit: int) -> list[Running]:
     rows = session.execute(
         select(*_columns())
         .join(Unit, Unit.id == Subscription.unit)
-        # A text put together is nothing to search an index by: what is in somebody's hand is few, a build has many.
-        .where(Subscription.build + "" == build, Unit.state == "leased")
+        .where(_held(build))
         .order_by(Unit.leased_at, Unit.id)
         .limit(limit)
     )
@@ -208,22 +264,17 @@ def of_worker(session: Session, workers: list[str]) -> dict[str, list[tuple[int,
     return found
 
 
-def look(session: Session, build: str) -> dict[str, Any]:
-    """What is shown of a build's units while they are there: cells, sums, bins; slowest when they are kept."""
-    seen = see(session, build)
-    return {"cells": seen.cells, "sums": seen.sums, "bins": bins(session, build, seen), "slowest": []}
-
-
 def keep(session: Session, build: str) -> None:
     """Keep what became of the units of a build that ended: they go when nobody waits for them any more."""
-    found = look(session, build)
-    if not found["cells"]:
+    seen = see(session, build)
+    if not seen.cells:
         return
-    found["slowest"] = [
+    longest = [
         [item.unit, item.work, item.state, item.worker, item.attempts, item.sources, item.cost, item.leased_at,
          item.ended_at]
         for item in slowest(session, build)
     ]  # fmt: skip
+    found = {"cells": seen.cells, "sums": seen.sums, "bins": bins(session, build, seen), "slowest": longest}
     session.execute(
         update(Build)
         .where(Build.id == build)
@@ -232,10 +283,8 @@ def keep(session: Session, build: str) -> None:
     )
 
 
-def of_build(session: Session, build: Build, running: bool) -> dict[str, Any] | None:
-    """What became of the units of a build; None for one that had none, or whose trace is not known."""
-    if running:
-        return look(session, build.id)
+def kept(session: Session, build: Build) -> dict[str, Any] | None:
+    """What was kept of the units of a build: cells, sums, bins, slowest; None when it had none or has not ended."""
     if build.trace is None:
         return None
     value: dict[str, Any] = blobs.get_json(session, build.trace)
@@ -249,4 +298,6 @@ def kept_slowest(trace: dict[str, Any]) -> list[Running]:
 
 def worst(units: dict[str, int]) -> str:
     """The worst state in a cell."""
+    if len(units) == 1:  # as almost all of 2,000 are
+        return next(iter(units))
     return next(state for state in WORST if units.get(state))

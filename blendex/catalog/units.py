@@ -313,9 +313,11 @@ def waiting_up_to(session: Session, most: int) -> int:
     return int(session.execute(select(func.count()).select_from(some)).scalar_one())
 
 
-def stragglers(session: Session, build: str, most: int) -> list[Unit]:
-    """The units that a build has waited for longest."""
+def stragglers(session: Session, build: str, most: int, among: Sequence[int] | None = None) -> list[Unit]:
+    """The units that a build has waited for longest; ``among`` those, when it is known where to look."""
     mine = select(Subscription.unit).where(Subscription.build == build)
+    if among is not None:
+        mine = mine.where(dialect.one_of(session, Subscription.unit, among))
     return list(
         session.execute(
             select(Unit)

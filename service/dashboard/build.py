@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from blendex.builds import describe, findings, log
 from blendex.builds.pace import pace
-from blendex.builds.submit import load_submission
 from blendex.builds.visibility import reader
 from blendex.catalog import blobs, builds, deaths, notices, states, trace, workers
 from blendex.catalog.models import RUNNING, Build
@@ -73,11 +72,15 @@ def _amount(sums: dict[str, dict[str, int]]) -> dict[str, int]:
     return {"all": sum(alive.values()), "done": alive.get("done", 0)}
 
 
-def _strip_label(cells: list[dict[str, Any]]) -> str:
+def _by_state(cells: list[dict[str, Any]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for cell in cells:
         for state, number in cell["units"].items():
             total[state] = total.get(state, 0) + number
+    return total
+
+
+def _strip_label(total: dict[str, int]) -> str:
     words = {"done": "done", "leased": "being read", "waiting": "waiting", "failed": "died and were tried again"}
     told = ", ".join(f"{total[state]:,} {words[state]}" for state in words if total.get(state))
     count = sum(total.values())
@@ -87,11 +90,13 @@ def _strip_label(cells: list[dict[str, Any]]) -> str:
 def moving(house: House, session: Session, build: Build, now: float) -> dict[str, Any]:
     """What of a build moves while it runs."""
     running = describe.is_running(build)
-    traced = trace.of_build(session, build, running)
-    sums = traced["sums"] if traced and running else None
-    speed = pace(session, build, sums)
-    summary = describe.build_summary(house.site, session, build, sums, speed)
-    cells = traced["cells"] if traced else []
+    seen = house.looks.seen(session, build) if running else None
+    kept = trace.kept(session, build) if not running else None
+    cells = seen.cells if seen else kept["cells"] if kept else []
+    sums = seen.sums if seen else kept["sums"] if kept else {}
+    total = _by_state(cells)
+    speed = pace(session, build, seen)
+    summary = describe.build_summary(house.site, session, build, seen, speed)
     may = reader(house.site)  # what a unit reads may be for others as well
     hands = workers.in_hand(session, sorted({unit.worker for unit, _ in speed.in_hand if unit.worker}))
     hands = {unit: source for unit, source in hands.items() if may(source)}
@@ -102,26 +107,38 @@ def moving(house: House, session: Session, build: Build, now: float) -> dict[str
         "log": log.tail(session, build, LOG + 1, speed.ended),
         "most_log": LOG,
         "stages": _stages(summary, now),
-        "amount": _amount(traced["sums"]) if traced else None,
+        "amount": _amount(sums) if cells else None,
         "cells": cells,
-        "strip_label": _strip_label(cells),
-        "units": sum(sum(cell["units"].values()) for cell in cells),
+        "strip_label": _strip_label(total),
+        "units": sum(total.values()),
         "speed": speed,
-        "slowest": trace.kept_slowest(traced) if traced and not running else [],
-        "waits": describe.stragglers(house.site, session, build),
+        "slowest": trace.kept_slowest(kept) if kept else [],
+        "waits": describe.stragglers(house.site, session, build, seen),
         "died": deaths.of_build(session, build.id)[:DEATHS],
-        "speeds": speeds(traced["bins"] if traced else None, TABLE),
     }
 
 
-def _problems(session: Session, build: Build, start: int) -> dict[str, Any]:
+def _bins(house: House, session: Session, build: Build) -> dict[str, Any] | None:
+    """What of a build ended when, as it is or as it was kept."""
+    if describe.is_running(build):
+        return house.looks.bins(session, build)
+    kept = trace.kept(session, build)
+    return kept["bins"] if kept else None
+
+
+def _found(session: Session, build: Build) -> list[dict[str, Any]] | None:
+    """Every problem, when they can be parsed for a page."""
+    value: list[dict[str, Any]] | None = []
+    if build.problems is not None:
+        value = blobs.get_json_up_to(session, build.problems, MOST_BYTES)
+    return value
+
+
+def _problems(every: list[dict[str, Any]] | None, start: int) -> dict[str, Any]:
     """A page of the problems, failed sources first."""
-    if build.problems is None:
-        return {"items": [], "count": 0, "start": 0, "next": None, "too_many": False}
-    if blobs.size(session, build.problems) > MOST_BYTES:
+    if every is None:
         return {"items": [], "count": 0, "start": 0, "next": None, "too_many": True}
-    found = describe.all_problems(session, build)
-    found.sort(key=lambda item: item.get("scope") != "source")
+    found = sorted(every, key=lambda item: item.get("scope") != "source")
     end = start + PROBLEMS
     return {
         "items": found[start:end],
@@ -134,13 +151,13 @@ def _problems(session: Session, build: Build, start: int) -> dict[str, Any]:
 
 def _plan(session: Session, build: Build) -> dict[str, Any]:
     """What was planned, when that can be parsed for a page."""
-    if build.plan is None or blobs.size(session, build.plan) > MOST_BYTES:
-        return {"warnings": []}
-    value: dict[str, Any] = blobs.get_json(session, build.plan)
-    return value
+    value: dict[str, Any] | None = None
+    if build.plan is not None:
+        value = blobs.get_json_up_to(session, build.plan, MOST_BYTES)
+    return {"warnings": []} if value is None else value
 
 
-def _notes(session: Session, build: Build, plan: dict[str, Any]) -> dict[int, list[str]]:
+def _notes(build: Build, problems: list[dict[str, Any]], plan: dict[str, Any]) -> dict[int, list[str]]:
     """What is to be said in the margin of the posted text, by line."""
     notes: dict[int, list[str]] = {}
 
@@ -150,9 +167,6 @@ def _notes(session: Session, build: Build, plan: dict[str, Any]) -> dict[int, li
         if len(told) < 3 and text not in told:
             told.append(text)
 
-    problems = []
-    if build.problems is not None and blobs.size(session, build.problems) <= MOST_BYTES:
-        problems = blobs.get_json(session, build.problems)
     for item in (*problems, *plan["warnings"]):
         about = "blend_" if "blend_file" in item else ""
         line = item.get(f"{about}line")
@@ -161,14 +175,22 @@ def _notes(session: Session, build: Build, plan: dict[str, Any]) -> dict[int, li
     return notes
 
 
-def _posted(session: Session, build: Build, plan: dict[str, Any], start: int, most: int) -> dict[str, Any] | None:
+def _posted(
+    session: Session,
+    build: Build,
+    problems: list[dict[str, Any]] | None,
+    plan: dict[str, Any],
+    start: int,
+    most: int,
+) -> dict[str, Any] | None:
     """Lines of the text as it was posted, with the margin."""
     if build.submission is None:
         return None
-    if blobs.size(session, build.submission) > MOST_BYTES:
+    submission = blobs.get_json_up_to(session, build.submission, MOST_BYTES)
+    if submission is None:
         return {"lines": [], "start": 0, "count": 0, "next": None, "too_large": True}
-    lines = load_submission(session, build)["text"].splitlines()
-    notes = _notes(session, build, plan)
+    lines = submission["text"].splitlines()
+    notes = _notes(build, problems or [], plan)
     shown = [
         {"number": number, "text": text[:2_000], "notes": notes.get(number, [])}
         for number, text in enumerate(lines[start : start + most], start + 1)
@@ -224,14 +246,14 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
         now = states.now(session)
         values = moving(house, session, row, now)
         rows = builds.datasets(session, row.id)
-        plan = _plan(session, row)
+        plan, every = _plan(session, row), _found(session, row)
         datasets = describe.datasets(rows[:DATASETS], plan)
         counted = row.state not in ("queued", "planning") and 0 < row.sources <= COUNTED
         values |= {
-            "problems": _problems(session, row, problems),
+            "problems": _problems(every, problems),
             "datasets": _packing(datasets, row.packs),
             "more_datasets": max(0, len(rows) - DATASETS),
-            "posted": _posted(session, row, plan, 0, LINES),
+            "posted": _posted(session, row, every, plan, 0, LINES),
             "findings": findings.report(house.site, session, row, 0) if counted else None,
             "countable": row.sources > COUNTED,
             "why": row.options.get("accepted_why"),
@@ -239,6 +261,7 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
             "owner": house.site.who.owner,
             "again": row.again,
             "notices": notices.of_build(session, row.id),
+            "speeds": speeds(_bins(house, session, row), TABLE),
         }
         diff = _diff(house, row)
     return page(request, "build.html", now, diff=diff, snippets=snippets(request, row.id), **values)
@@ -292,8 +315,8 @@ def plot(house: HouseOf, build: str) -> Response:
     """Bytes and sources per second over time: what the plot shows."""
     with house.site.work.read() as session:
         row = lookup.get_build(house, session, build)
-        traced = trace.of_build(session, row, describe.is_running(row))
-    rows = speeds(traced["bins"] if traced else None)
+        bins = _bins(house, session, row)
+    rows = speeds(bins)
     return Json(
         {
             "time": [row[0] for row in rows],
@@ -313,14 +336,14 @@ def units(
         now = states.now(session)
         running = describe.is_running(row)
         rows = trace.page(session, row.id, state=state or None, after=after, limit=UNITS + 1) if running else []
-        traced = None if running else trace.of_build(session, row, False)
-    cells = traced["cells"][after : after + UNITS + 1] if traced else []
+        kept = None if running else trace.kept(session, row)
+    cells = kept["cells"][after : after + UNITS + 1] if kept else []
     more = len(rows) > UNITS or len(cells) > UNITS
     following = (rows[UNITS - 1].unit if rows else after + UNITS) if more else None
     return page(
         request, "units.html", now,
         build=row, running=running, state=state, rows=rows[:UNITS], cells=cells[:UNITS], next=following, after=after,
-        slowest=trace.kept_slowest(traced) if traced else [],
+        slowest=trace.kept_slowest(kept) if kept else [],
     )  # fmt: skip
 
 
@@ -329,7 +352,7 @@ def posted(request: Request, house: HouseOf, build: str, line: Page = 0) -> Resp
     """The posted blend, some hundred lines at a time."""
     with house.site.work.read() as session:
         row = lookup.get_build(house, session, build)
-        text = _posted(session, row, _plan(session, row), line, FULL_LINES)
+        text = _posted(session, row, _found(session, row), _plan(session, row), line, FULL_LINES)
         now = states.now(session)
     return page(request, "posted.html", now, build=row, posted=text)
 

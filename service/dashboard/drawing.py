@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup
@@ -45,18 +46,17 @@ def stages(parts: Sequence[tuple[str, float]], label: str) -> Markup:
 def strip(cells: Sequence[dict[str, Any]], label: str) -> Markup:
     """The heat strip: a cell each, rows of a hundred, the worst state of what is in it."""
     paths: dict[str, list[str]] = {}
-    at = 0
-    while at < len(cells):
-        worst = trace.worst(cells[at]["units"])
-        row, end = at // COLUMNS, at + 1
-        while end < len(cells) and end // COLUMNS == row and trace.worst(cells[end]["units"]) == worst:
-            end += 1
-        left, width, height = SHAPES[worst]
-        # A run is one line of dashes: 2,000 cells that are alike are a few hundred characters.
-        x, y = at % COLUMNS * CELL + left, row * (CELL + 2) + CELL - height / 2
-        paths.setdefault(worst, []).append(f"M{x} {y:g}h{(end - at - 1) * CELL + width}")
-        at = end
+    states = [trace.worst(cell["units"]) for cell in cells]
     rows = max(1, (len(cells) + COLUMNS - 1) // COLUMNS)
+    for row in range(rows):
+        at = 0
+        for worst, run in groupby(states[row * COLUMNS : (row + 1) * COLUMNS]):
+            count = len(list(run))
+            left, width, height = SHAPES[worst]
+            # A run is one line of dashes: 2,000 cells that are alike are a few hundred characters.
+            x, y = at * CELL + left, row * (CELL + 2) + CELL - height / 2
+            paths.setdefault(worst, []).append(f"M{x} {y:g}h{(count - 1) * CELL + width}")
+            at += count
     width = min(COLUMNS, len(cells)) * CELL
     shown = "100%" if rows > 1 else f"{width * 1.2:.0f}"
     drawn = Markup("").join(

@@ -39,7 +39,7 @@ def test_units_are_kept_when_they_go(site: Site, tmp_path: Path) -> None:
         build = builds.get(session, str(result["id"]))
         assert build is not None
         assert trace.page(session, build.id) == []  # the units went with the build
-        kept = trace.of_build(session, build, running=False)
+        kept = trace.kept(session, build)
         assert kept is not None
     assert kept["sums"]["done"]["sources"] == 8
     assert sum(kept["bins"]["sources"]) == 8
@@ -64,7 +64,7 @@ def test_a_build_that_reads_nothing_has_no_trace(site: Site, tmp_path: Path) -> 
         build = builds.get(session, str(again["id"]))
         assert build is not None
         assert build.trace is None
-        assert trace.of_build(session, build, running=False) is None
+        assert trace.kept(session, build) is None
 
 
 def test_the_cells_of_many_units_are_bounded(site: Site) -> None:

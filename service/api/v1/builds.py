@@ -265,7 +265,7 @@ def blend_diff(house: HouseOf, build: str) -> Response:
 def _now(house: House, build: str) -> Snapshot:
     with house.site.work.read() as session:
         lookup.get_build(house, session, build)
-        snapshot = read(house.site, session, build)
+        snapshot = read(house.site, house.looks, session, build)
     assert snapshot is not None
     return snapshot
 
