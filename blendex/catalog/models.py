@@ -275,8 +275,10 @@ class Subscription(Base):
     """A build waits for a unit, for ``sources`` of what it reads."""
 
     __tablename__ = "subscriptions"
+    # All that a page asks of them: in order of units, so that these are met in the order in which they lie.
+    __table_args__ = (Index("ix_subscriptions_units", "build", "unit", "sources"),)
     unit: Mapped[int] = mapped_column(RowId, ForeignKey("units.id"), primary_key=True)
-    build: Mapped[str] = mapped_column(String(26), ForeignKey("builds.id"), primary_key=True, index=True)
+    build: Mapped[str] = mapped_column(String(26), ForeignKey("builds.id"), primary_key=True)
     sources: Mapped[int] = mapped_column(Integer)
 
 
