@@ -1,11 +1,13 @@
 """Object stores at emulated distances: batches beside individual GETs, and the ways through a tar beside the choice.
 
-    .venv/bin/python benchmarks/stores.py [manifests] [tars] [wire] [--rounds 3] [--count 5000] [--tars 100]
+    PYTHONPATH=. .venv/bin/python benchmarks/stores.py [manifests] [tars] [wire] [--rounds 3] [--count 5000]
+        [--tars 100] [--wire-tars 8] [--slower 6] [--cell '5 ms, 50']
 
 ``manifests`` and ``wire``: servers run in processes of their own and wait before each answer (latency) and while they
 send (bandwidth); times are medians of alternating rounds and are compared within this run. ``tars``: a hundred tars of
 a thousand members by every way are 25 GB each, hours of waiting; the product's code reads them over a link whose time
-is computed (``link``), so that all of it is seen, and the same on every machine. Tars are made as they are sent.
+is computed (``link``), so that all of it is seen, and the same on every machine. ``wire`` reads fewer over a line that
+is shaped (``shaped``), and shows what the computed time leaves out. Tars are made as they are sent.
 """
 
 from __future__ import annotations
@@ -13,42 +15,27 @@ from __future__ import annotations
 import argparse
 import bisect
 import itertools
-import multiprocessing
+import os
 import random
 import statistics
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import link
+from benchmarks.shaped import core_waits, elsewhere, ranges
 from blendex.errors import BlendexError
 from blendex.formats.kinds import build
 from blendex.storage import batch
 from blendex.storage.interface import Figures
 from blendex.storage.profiles import Profile
-from blendex.storage.reader import OpenedObject
+from blendex.storage.reader import FLIGHT, OpenedObject
 from blendex.storage.stores import open_profile
 from tests.support import aistore
-
-
-@contextmanager
-def elsewhere(target: Callable[..., None], *arguments: Any) -> Iterator[str]:
-    """A server in its own process; its URL."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=target, args=(theirs, *arguments), daemon=True)
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        process.kill()
-        process.join()
-
 
 # Manifests
 
@@ -89,13 +76,14 @@ def manifests(rounds: int, count: int) -> bool:
     print(f"limit: one by one {count * 2 * latency:.1f} s of waiting; 16 at a time {count * 2 * latency / 16:.1f} s")
     times: dict[str, list[float]] = {"one by one": [], "16 at a time": [], "batch": [], "batch dies": []}
     for _ in range(rounds):
-        with elsewhere(cluster, count, size, latency, None) as url:
+        with elsewhere(cluster, count, size, latency, None) as (url, _):
             times["one by one"].append(read(url, count, mode="individual", parallel=1)[0])
             times["16 at a time"].append(read(url, count, mode="individual")[0])
             seconds, figures = read(url, count, mode="batch")
             times["batch"].append(seconds)
-        with elsewhere(cluster, count, size, latency, count // 512) as url:
+        with elsewhere(cluster, count, size, latency, count // 512) as (url, _):
             times["batch dies"].append(read(url, count, mode="batch")[0])
+        print("  " + ", ".join(f"{name} {values[-1]:.2f} s" for name, values in times.items()), flush=True)
     found = {name: statistics.median(values) for name, values in times.items()}
     for name, seconds in found.items():
         print(f"  {name:<14}{seconds:7.2f} s")
@@ -142,90 +130,45 @@ def archive(members: int, size: int) -> Archive:
     return Archive(headers, list(headers), at + 1024)
 
 
-class Link:
-    """A line of so many bytes a second, whoever sends."""
-
-    def __init__(self, bandwidth: float) -> None:
-        self._bandwidth = bandwidth
-        self._free = 0.0
-        self._lock = threading.Lock()
-
-    def send(self, count: int) -> None:
-        with self._lock:
-            self._free = max(self._free, time.monotonic()) + count / self._bandwidth
-            ahead = self._free - time.monotonic()
-        if ahead > 0.0005:
-            time.sleep(ahead)
+WAYS = ("hop", "stream", "windows", "lookahead")
 
 
-def ranges(pipe: Connection, data: Archive, latency: float, bandwidth: float, shared: bool) -> None:
-    """A server that answers like S3, every key the same object."""
-    line = Link(bandwidth)
+class Taken(NamedTuple):
+    """What one tar took, over so many of them: seconds, bytes read, seconds in which threads waited for a core."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            time.sleep(latency)
-            start, stop, status = 0, data.size, 200
-            if asked := self.headers.get("Range"):
-                first, _, last = asked.removeprefix("bytes=").partition("-")
-                start, stop, status = int(first), min(int(last) + 1 if last else data.size, data.size), 206
-            self.send_response(status)
-            self.send_header("ETag", '"one"')
-            self.send_header("Last-Modified", "Sat, 01 Nov 2025 00:00:00 GMT")
-            self.send_header("Content-Length", str(stop - start))
-            if status == 206:
-                self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{data.size}")
-            self.end_headers()
-            if self.command == "HEAD":
-                return
-            link, piece = line if shared else Link(bandwidth), 128 * 1024
-            try:
-                for at in range(start, stop, piece):
-                    count = min(piece, stop - at)
-                    link.send(count)
-                    self.wfile.write(data.piece(at, at + count))
-            except OSError:
-                self.close_connection = True
-
-        do_HEAD = do_GET  # noqa: N815
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-
-    server = Server(("127.0.0.1", 0), Handler)
-    pipe.send(f"http://127.0.0.1:{server.server_address[1]}")
-    server.serve_forever()
+    seconds: float
+    read: int
+    waits: float = 0.0
 
 
-def walk(url: str, tars: int, way: str | None) -> tuple[float, int]:
-    """Seconds and bytes of a tar, over so many of them; nothing is known of the endpoint before the first."""
+def limit(data: Archive, latency: float, bandwidth: float, shared: bool) -> float:
+    """The least that hops, one stream or windows can take by the line alone: waits, or bytes, one after the other."""
+    streams = 1 if shared else FLIGHT
+    return min(len(data.places) * latency, data.size / bandwidth / streams)
+
+
+def walk(url: str, server: int, tars: int, way: str | None) -> Taken:
+    """Tars over sockets; nothing is known of the endpoint before the first."""
     profile = {"name": "lab", "kind": "s3", "endpoint": url, "buckets": ["*"], "addressing": "path"}
     store = open_profile(Profile.from_dict(profile | {"access_key": "a", "secret_key": "b"}), Figures())
     store.stat("lab:s3://b/0.tar")  # boto3 has been loaded, and a connection made
     store = open_profile(Profile.from_dict(profile | {"access_key": "a", "secret_key": "b"}), Figures())
     OpenedObject.forced = way
+    waited = core_waits(os.getpid(), server)
     began = time.monotonic()
     try:
         for number in range(tars):
             with store.open(f"lab:s3://b/{number}.tar") as source:
                 assert build("nemo_tar", source, lambda _: None).records
+        seconds = time.monotonic() - began
+        waited = core_waits(os.getpid(), server) - waited  # before the threads of the store end
     finally:
         OpenedObject.forced = None
         store.close()
-    return (time.monotonic() - began) / tars, store.figures.bytes_read // tars
+    return Taken(seconds / tars, store.figures.bytes_read // tars, waited / tars)
 
 
-WAYS = ("hop", "stream", "windows", "lookahead")
-
-
-def computed(data: Archive, line: link.Line, tars: int, way: str | None) -> tuple[float, int]:
+def computed(data: Archive, line: link.Line, tars: int, way: str | None) -> Taken:
     """``walk`` over a link whose time is computed."""
     with link.store(line, data.piece, data.size) as store:
         OpenedObject.forced = way
@@ -238,58 +181,113 @@ def computed(data: Archive, line: link.Line, tars: int, way: str | None) -> tupl
                     assert build("nemo_tar", source, lambda _: None).records
         finally:
             OpenedObject.forced = None
-        return (line.now - began) / tars, store.figures.bytes_read // tars
+        return Taken((line.now - began) / tars, store.figures.bytes_read // tars)
 
 
-def table(measure: Callable[[float, float, str | None], tuple[float, int]], size: int, rounds: int, only: str) -> bool:
-    """Seconds and bytes of a tar in every cell, by each way alone and as chosen."""
-    print(f"{'':20}" + "".join(f"{way:>10}" for way in (*WAYS, "chosen")) + "   chosen/best of 3   of 4    read")
+Measure = Callable[[float, float, str | None], Taken]
+
+
+def cell(measure: Measure, latency: float, bandwidth: float, rounds: int) -> dict[str, Taken]:
+    """Medians of alternating rounds, by each way alone and as chosen."""
+    taken: dict[str, list[Taken]] = {way: [] for way in (*WAYS, "chosen")}
+    for _ in range(rounds):
+        for way, values in taken.items():
+            values.append(measure(latency, bandwidth, None if way == "chosen" else way))
+    return {
+        way: Taken(
+            statistics.median(value.seconds for value in values),
+            values[-1].read,
+            statistics.median(value.waits for value in values),
+        )
+        for way, values in taken.items()
+    }
+
+
+def of_three(found: dict[str, Taken]) -> float:
+    """What the choice takes beside the best of hop, stream and windows."""
+    return found["chosen"].seconds / min(found[way].seconds for way in WAYS[:3])
+
+
+def table(
+    measure: Measure, data: Archive, shared: bool, rounds: int, only: str, slower: float = 1.0,
+    beside: Measure | None = None,
+) -> bool:  # fmt: skip
+    """Seconds and bytes of a tar in every cell.
+
+    Args:
+        measure: one tar by a way, at a latency and a bandwidth.
+        data: the tar.
+        shared: whether the bandwidth is that of all connections.
+        rounds: of which the medians are taken.
+        only: cells with this in their name.
+        slower: so many times, in latency and bandwidth: what the processor adds counts for less.
+        beside: what else the same cells are measured by, once.
+    """
+    more = "  computed  core waits" if beside else ""
+    ways = "".join(f"{way:>9}" for way in ("limit", *WAYS, "chosen"))
+    print(f"{'':20}{ways}   chosen/best of 3   of 4    read{more}")
     good = True
     for bandwidth in (50e6, 200e6):
         for latency in (0.001, 0.005, 0.020):
             name = f"{latency * 1000:.0f} ms, {bandwidth / 1e6:.0f} MB/s"
             if only and only not in name:
                 continue
-            times: dict[str, list[float]] = {way: [] for way in (*WAYS, "chosen")}
-            for _ in range(rounds):
-                for way, taken in times.items():
-                    seconds, came = measure(latency, bandwidth, None if way == "chosen" else way)
-                    taken.append(seconds)
-            found = {way: statistics.median(values) for way, values in times.items()}
-            of_three = found["chosen"] / min(found[way] for way in WAYS[:3])
-            of_all = found["chosen"] / min(found[way] for way in WAYS)
-            good = good and of_three <= 1.2
-            row = "".join(f"{found[way]:9.2f}s" for way in times)
-            print(f"{name:<20}{row}{of_three:16.2f}{of_all:11.2f}{came / size:8.1%}", flush=True)
+            line = latency * slower, bandwidth / slower
+            found = cell(measure, *line, rounds)
+            chosen = found["chosen"]
+            of_all = chosen.seconds / min(found[way].seconds for way in WAYS)
+            good = good and of_three(found) <= 1.2
+            row = f"{limit(data, *line, shared):8.2f}s"
+            row += "".join(f"{value.seconds:8.2f}s" for value in found.values())
+            row += f"{of_three(found):16.2f}{of_all:11.2f}{chosen.read / data.size:8.1%}"
+            if beside:
+                row += f"{of_three(cell(beside, *line, 1)):10.2f}{chosen.waits / chosen.seconds:12.0%}"
+            print(f"{name:<20}{row}", flush=True)
     return good
 
 
+KINDS = {True: "the link is shared", False: "each connection has the bandwidth"}
+
+
+def over_link(data: Archive, shared: bool, count: int, core: float) -> Measure:
+    """Measured in computed time; a way alone learns nothing, so one tar is as good as a hundred."""
+
+    def measure(latency: float, bandwidth: float, way: str | None) -> Taken:
+        return computed(data, link.Line(latency, bandwidth, shared, core), count if way is None else 1, way)
+
+    return measure
+
+
 def tars(count: int, members: int, core: float, only: str) -> bool:
-    """All cells, in computed time; a way alone learns nothing, so one tar is as good as a hundred."""
+    """All cells, in computed time."""
     data = archive(members, 250_000)
     print(f"{count} tars of {members} members of 250 KB in the mean ({count * data.size / 1e9:.1f} GB), seconds a tar,")
     print(f"computed: {core * 1000:.1f} ms of one core for a request; chosen with all that is learnt on the way")
     good = True
-    for shared in (True, False):
-        print("the link is shared" if shared else "each connection has the bandwidth")
-
-        def measure(latency: float, bandwidth: float, way: str | None, shared: bool = shared) -> tuple[float, int]:
-            return computed(data, link.Line(latency, bandwidth, shared, core), count if way is None else 1, way)
-
-        good = table(measure, data.size, 1, only) and good
+    for shared, kind in KINDS.items():
+        print(kind)
+        good = table(over_link(data, shared, count, core), data, shared, 1, only) and good
     return good
 
 
-def wire(rounds: int, count: int, members: int, only: str) -> bool:
+def wire(rounds: int, count: int, members: int, core: float, only: str, slower: float) -> bool:
     """The same over sockets, in time that is waited for: few tars, since a hundred take hours."""
     data = archive(members, 250_000)
-    print(f"{count} tars of {members} members over sockets, the link shared; seconds a tar, {rounds} rounds")
+    print(f"{count} tars of {members} members over sockets, a way alone over one; seconds a tar, {rounds} rounds;")
+    print("beside them the ratio in computed time, and how long threads waited for a core while the choice read,")
+    print("all together, in parts of its time: much of it, and the processor was the bottleneck and not the line")
+    if slower != 1:
+        print(f"in slow motion: latencies {slower:g} times, bandwidths 1/{slower:g} of what cells are called by")
+    good = True
+    for shared, kind in KINDS.items():
+        print(kind)
 
-    def measure(latency: float, bandwidth: float, way: str | None) -> tuple[float, int]:
-        with elsewhere(ranges, data, latency, bandwidth, True) as url:
-            return walk(url, count if way is None else 1, way)
+        def measure(latency: float, bandwidth: float, way: str | None, shared: bool = shared) -> Taken:
+            with elsewhere(ranges, data.piece, data.size, latency, bandwidth, shared) as (url, server):
+                return walk(url, server, count if way is None else 1, way)
 
-    return table(measure, data.size, rounds, only)
+        good = table(measure, data, shared, rounds, only, slower, over_link(data, shared, count, core)) and good
+    return good
 
 
 def main() -> None:
@@ -299,9 +297,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--tars", type=int, default=100, help="in computed time")
-    parser.add_argument("--wire-tars", type=int, default=4, help="over sockets")
+    parser.add_argument("--wire-tars", type=int, default=8, help="over sockets")
     parser.add_argument("--members", type=int, default=1000)
     parser.add_argument("--core", type=float, default=0.0015, help="processor seconds of a request, in computed time")
+    parser.add_argument("--slower", type=float, default=1.0, help="over sockets: slow motion, for busy machines")
     parser.add_argument("--cell", default="", help="only cells with this in their name, such as '5 ms, 50'")
     asked = parser.parse_args()
     good = True
@@ -310,7 +309,7 @@ def main() -> None:
     if "tars" in asked.what:
         good = tars(asked.tars, asked.members, asked.core, asked.cell) and good
     if "wire" in asked.what:
-        good = wire(asked.rounds, asked.wire_tars, asked.members, asked.cell) and good
+        good = wire(asked.rounds, asked.wire_tars, asked.members, asked.core, asked.cell, asked.slower) and good
     raise SystemExit(not good)
 
 

@@ -244,8 +244,10 @@ class BlendexError(Exception):
         return f"{text} {self.next_step}".rstrip()
 
 
+# A store of sources is away; it may be for one source only, such as a file on a broken disk.
+AWAY = frozenset({Code.STORAGE_AWAY, Code.STORE_UNREACHABLE, Code.STORE_BUSY})
 # What passes by itself, and is nobody's fault: whatever met it is done again, and nothing is held against a source.
-PASSING = frozenset({Code.NO_SPACE, Code.STORAGE_AWAY, Code.NO_RESOURCES, Code.STORE_UNREACHABLE, Code.STORE_BUSY})
+PASSING = AWAY | {Code.NO_SPACE, Code.NO_RESOURCES}
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _AWAY = (
     errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ESHUTDOWN, errno.EHOSTDOWN,

@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 from blendex.builds.site import Site
 from blendex.catalog import deaths, states
 from blendex.catalog.models import Unit
-from blendex.errors import PASSING, Code
+from blendex.errors import PASSING
 from blendex.runtime.slots import Outcome
 
 # While a store is away: pauses that double up to a minute, as many as patience lasts. Then what needs it is named, and
@@ -18,9 +18,6 @@ _PAUSES = tuple(min(AWAY_MOST, AWAY_FIRST * 2.0**number) for number in range(8))
 # A unit whose worker was lost with it and nothing else this often is not given to another one; one that was lost in
 # company, which says little, only after so many times as often: else it might take workers with it for ever.
 MOST_LOSSES, IN_COMPANY = 5, 4
-
-# A disk may be full, and descriptors scarce, for as long as it takes.
-STORES = (Code.STORAGE_AWAY, Code.STORE_UNREACHABLE, Code.STORE_BUSY)
 
 
 def is_passing(outcome: Outcome) -> bool:

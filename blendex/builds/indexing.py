@@ -14,7 +14,7 @@ from blendex.builds.site import Site
 from blendex.builds.teams import site_of
 from blendex.catalog import builds, endpoints, observations, sources, states, units
 from blendex.catalog.models import Build, Unit
-from blendex.errors import PASSING, BlendexError, Code
+from blendex.errors import AWAY, PASSING, BlendexError, Code
 from blendex.formats.kinds import recipe
 from blendex.observability import logs
 from blendex.runtime.slots import Call, Outcome
@@ -62,6 +62,7 @@ def prepare(site: Site, unit: Unit) -> Call:
         "attempt": attempt(unit),
         "compat": payload["compat"],
         "sources": payload["sources"],
+        "last": causes.paused(unit.delays) >= site.settings.store_patience,
     }
     return call_of(site, unit, "blendex.units.index:run", arguments)
 
@@ -155,7 +156,7 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         if outcome.cause == "error":
             assert outcome.error is not None
             if outcome.error["code"] in PASSING:
-                return _wait(session, unit, payload, suspects, outcome.error, site.settings.store_patience)
+                return _wait(session, unit, payload, outcome.error, site.settings.store_patience)
             if unit.attempts + 1 < MOST_ATTEMPTS:
                 return states.hand_back(session, unit.id, unit.fence, count=True)
             return _give_up(session, unit, payload, payload["sources"], outcome.error)
@@ -184,20 +185,15 @@ def fail(site: Site, unit: Unit, outcome: Outcome) -> bool:
         return _give_up(session, unit, payload, suspects, _cause(unit, outcome), token)
 
 
-def _wait(
-    session: Session, unit: Unit, payload: dict[str, Any], suspects: list[list[Any]], error: dict[str, Any],
-    patience: float,
-) -> bool:  # fmt: skip
+def _wait(session: Session, unit: Unit, payload: dict[str, Any], error: dict[str, Any], patience: float) -> bool:
     """Set a unit back while what it needs is away.
 
-    For a full disk as long as it takes. A store may be away for one source only, such as a file on a broken disk: when
-    ``patience`` is over that one waits alone, and after as long again it is named.
+    For a full disk, or descriptors, as long as it takes. A store may be away for one source only, so when ``patience``
+    is over a last attempt names those that it is away for, and indexes the others: all of them wait together, and once.
     """
-    if error["code"] not in causes.STORES or causes.paused(unit.delays) < patience:
+    if error["code"] not in AWAY or causes.paused(unit.delays) < patience:
         pause = causes.pause_of(unit)
         return states.hand_back(session, unit.id, unit.fence, count=False, pause=pause, error=error)
-    if suspects and len(payload["sources"]) > 1:
-        return _isolate(session, unit, payload, suspects[0], unit.memory, attempts=0)
     return _give_up(session, unit, payload, payload["sources"], error)
 
 
@@ -217,14 +213,12 @@ def _hand_over(session: Session, unit: Unit, new: int, payload: dict[str, Any], 
     units.copy_subscriptions(session, unit.id, new, len(items))
 
 
-def _isolate(
-    session: Session, unit: Unit, payload: dict[str, Any], suspect: list[Any], larger: int, attempts: int = 1
-) -> bool:
+def _isolate(session: Session, unit: Unit, payload: dict[str, Any], suspect: list[Any], larger: int) -> bool:
     """Only the source in hand is tried again alone, with the memory given; the others go back as they were."""
     if not states.end_unit(session, unit.id, unit.fence, "failed", {"in_hand": suspect[1]}):
         return False
     others = [item for item in payload["sources"] if item != suspect]
-    for items, memory, tried in (([suspect], larger, attempts), (others, unit.memory, 0)):
+    for items, memory, tried in (([suspect], larger, 1), (others, unit.memory, 0)):
         new = units.create(
             session,
             "index",

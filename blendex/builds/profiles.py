@@ -114,10 +114,19 @@ def training_mode(environment: Mapping[str, str]) -> str:
     """How whole objects are read from AIStore, by the switches of training and with their meaning.
 
     ``USE_AIS_INDIVIDUAL_GETS`` alone means nothing to training, so it means nothing here.
+
+    Raises:
+        BlendexError: store_settings, ``AIS_MODE`` is another word than those that it may be.
     """
     said = environment.get("AIS_MODE", "")
     if said in ("auto", "batch", "individual"):
         return said
+    if said:
+        raise BlendexError(
+            Code.STORE_SETTINGS,
+            f"AIS_MODE is {said}; it may be auto, batch or individual.",
+            next_step="Correct it in the environment, or leave it unset: training's own switches decide then.",
+        )
     if not _true(environment, "USE_AIS_GET_BATCH"):
         return "auto"
     return "individual" if _true(environment, "USE_AIS_INDIVIDUAL_GETS") else "batch"

@@ -218,12 +218,10 @@ class Sdk:
 
 def _of_api(error: Any) -> StoreFailure:
     status = int(getattr(error, "status_code", 0) or 0)
-    wait = None
-    failure = of_status(status, wait)
     # AIStore answers 404 for a missing bucket as well; nothing of its text is repeated, but the word tells them apart.
     if status == 404 and type(error).__name__ in ("ErrBckNotFound", "ErrRemoteBckNotFound"):
         return StoreFailure(Trouble.MISSING, "HTTP 404: no such bucket", status=404)
-    return failure
+    return of_status(status)
 
 
 def check_shape(version: str) -> None:

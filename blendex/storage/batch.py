@@ -33,7 +33,7 @@ MOST_ENTRIES = 256
 MOST_BYTES = 32 * 2**20
 LARGEST = 2**20  # what is larger gains nothing from company
 FEWEST = 16
-PROBE = 2  # objects of the first batch to a bucket
+PROBE = 2  # objects of the first batch to an endpoint, and of the first one after a rest
 IN_FLIGHT = 2
 DEADLINE = 120.0
 WAITS = (2.0, 30.0)  # seconds, after 429
@@ -210,6 +210,7 @@ class Batches:
     def _close(self, seconds: float, note: str) -> None:
         self._memory.closed_until = time.monotonic() + seconds
         self._memory.broken = 0
+        self._memory.proved = False  # what went wrong once is tried with little first
         self._endpoint.figures.note(note)
 
     def _body(self, group: list[Entry], got: dict[int, bytes], missing: list[int]) -> None:

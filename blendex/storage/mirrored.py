@@ -7,14 +7,20 @@ Its token is that of a file, so a source that is served from elsewhere than befo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
+from typing import TypeVar
 
 from blendex.errors import BlendexError
 from blendex.storage.interface import Figures, Opened, Stat
+from blendex.storage.listing import STRETCH
 from blendex.storage.local import LocalStorage, OpenedFile
 from blendex.storage.objects import ObjectStorage
 from blendex.storage.profiles import Profile, place_of
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 
 
 class Mirrored:
@@ -44,18 +50,38 @@ class Mirrored:
                 return path
         return None
 
+    def _each(
+        self,
+        items: Iterable[Item],
+        address: Callable[[Item], str],
+        of_copy: Callable[[str, str], Answer],
+        of_store: Callable[[Iterable[Item]], Iterator[Answer | BlendexError]],
+    ) -> Iterator[Answer | BlendexError]:
+        """In order: each copy by itself, and the store asked once for what has none, to list, batch and read ahead."""
+        source = iter(items)
+        while part := list(islice(source, STRETCH)):
+            paths = [self._copy(address(item)) for item in part]
+            others = of_store([item for item, path in zip(part, paths, strict=True) if path is None])
+            for item, path in zip(part, paths, strict=True):
+                if path is None:
+                    yield next(others)
+                    continue
+                try:
+                    yield of_copy(path, address(item))
+                except BlendexError as error:
+                    yield error
+
     def stat(self, address: str) -> Stat:
         """Of the local copy, or of the object."""
         path = self._copy(address)
-        return self.store.stat(address) if path is None else replace(self._local.stat(path), address=address)
+        return self.store.stat(address) if path is None else self._stat(path, address)
+
+    def _stat(self, path: str, address: str) -> Stat:
+        return replace(self._local.stat(path), address=address)
 
     def stat_many(self, addresses: Iterable[str]) -> Iterator[Stat | BlendexError]:
         """``stat`` of each, in order."""
-        for address in addresses:
-            try:
-                yield self.stat(address)
-            except BlendexError as error:
-                yield error
+        return self._each(addresses, lambda address: address, self._stat, self.store.stat_many)
 
     def open(self, address: str, *, whole: bool = False) -> Opened:
         """The local copy, or the object."""
@@ -69,11 +95,7 @@ class Mirrored:
 
     def open_many(self, items: Iterable[tuple[str, bool]]) -> Iterator[Opened | BlendexError]:
         """Each in order."""
-        for address, whole in items:
-            try:
-                yield self.open(address, whole=whole)
-            except BlendexError as error:
-                yield error
+        return self._each(items, lambda item: item[0], self._file, self.store.open_many)
 
     def list(self, address: str) -> list[tuple[str, bool]]:
         """As the store has it."""

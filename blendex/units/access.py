@@ -80,10 +80,17 @@ def _dataset(root: Root, item: dict[str, Any], storage: Stores, until: float) ->
         "endpoint": None, "detail": "", "next_step": "",
     }  # fmt: skip
     try:
-        members, store = _members(root, item["tars"], storage, until)
-        if store is None or not members:
+        members, clusters = _members(root, item["tars"], storage, until)
+        if not members:
             found["detail"] = "No member could be chosen in time."
             return found
+        if len(clusters) > 1:
+            return found | {
+                "verdict": "neither", "members": len(members),
+                "detail": f"Its tars lie on {len(clusters)} clusters, and training reads from one (AIS_ENDPOINT).",
+                "next_step": "Have one cluster serve them all, or make a dataset of those of each.",
+            }  # fmt: skip
+        store = next(iter(clusters.values()))
         endpoint = store.endpoint
         found["endpoint"] = endpoint.profile.endpoint
         found["members"] = len(members)
@@ -122,18 +129,18 @@ def _verdict(found: dict[str, Any], members: list[Member], served: set[int]) -> 
 
 def _members(
     root: Root, tars: list[list[Any]], storage: Stores, until: float
-) -> tuple[list[Member], ObjectStorage | None]:
-    """A few members that the index knows, by their headers."""
+) -> tuple[list[Member], dict[str, ObjectStorage]]:
+    """A few members that the index knows, by their headers, and the clusters that they lie on, by endpoint."""
     members: list[Member] = []
-    store: ObjectStorage | None = None
+    clusters: dict[str, ObjectStorage] = {}
     for _, address, name, offset, _, records in tars:
         if time.monotonic() > until:
             break
         found = storage.of(address)
-        found = getattr(found, "store", found)
-        if not isinstance(found, ObjectStorage):
+        store = getattr(found, "store", found)
+        if not isinstance(store, ObjectStorage):
             continue
-        store = found
+        clusters[str(store.endpoint.profile.endpoint)] = store
         place = place_of(address)
         assert place is not None
         with open(root.object(name), "rb") as file, store.open(address) as source:
@@ -143,7 +150,7 @@ def _members(
                 header = _header(source.pread(HEADER, at), store.endpoint)
                 if header is not None and 0 < header[1] <= LARGEST:
                     members.append((place, *header))
-    return members, store
+    return members, clusters
 
 
 def _header(data: bytes, endpoint: Endpoint) -> tuple[str, int] | None:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from blendex.errors import PASSING, BlendexError, Code
+from blendex.errors import AWAY, PASSING, BlendexError, Code
 from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build, recipe
 from blendex.storage.driver import identity
@@ -25,7 +25,7 @@ from blendex.storage.stores import Stores, open_stores
 from blendex.units.sorts import sort_of
 
 # Nothing that the bytes are to blame for: it is no answer for as long as their token is the same.
-UNKEPT = frozenset(
+UNKEPT = AWAY | frozenset(
     {Code.SOURCE_CHANGED, Code.SOURCE_MISSING, Code.STORE_UNKNOWN, Code.STORE_DENIED, Code.STORE_BROKEN,
      Code.STORE_SETTINGS, Code.STORE_SDK}
 )  # fmt: skip
@@ -122,7 +122,8 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
 
     Args:
         arguments: root, roots, stores (endpoint profiles), attempt (names private files), compat,
-            sources ([[kind, path, address, learn], …]).
+            sources ([[kind, path, address, learn], …]), last (a store that is away was waited for: sources that it
+            is away for are named, and not waited for any more).
         report: gets {"in_hand": path} before each source, and again with its sort and token once it is open, so that
             a death names its cause.
 
@@ -151,7 +152,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
             try:
                 _index(storage, source, now_ns, writer, kind, path, address, arguments["compat"], any(learn), tell)
             except BlendexError as error:
-                if error.code in PASSING:
+                if error.code in PASSING and not (error.code in AWAY and arguments.get("last")):
                     raise  # the disk or the store is away, for all sources: the unit is tried again
                 error.file = path
                 kept = holding if error.code not in UNKEPT else {}

@@ -20,6 +20,7 @@ from blendex.catalog import builds, deaths, states, units
 from blendex.catalog.models import Unit
 from blendex.errors import BlendexError, Code, passing
 from blendex.runtime.slots import Call, Outcome
+from blendex.storage.local import LocalStorage, OpenedFile
 from tests.support.corpus import OLD_NS, corpus, put, submission, wait_until_calm
 from tests.support.inline import InlineRunner
 
@@ -86,7 +87,7 @@ def test_an_outage_counts_against_nobody(open_site: OpenSite, data: Path, monkey
     assert told == [("error", "storage_away")] * 4
 
 
-def test_a_store_that_stays_away_is_named_and_nothing_is_held_against_the_source(
+def test_a_store_that_stays_away_is_named_and_nothing_is_held_against_the_sources(
     open_site: OpenSite, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("blendex.builds.causes.AWAY_FIRST", 0.001)
@@ -94,15 +95,26 @@ def test_a_store_that_stays_away_is_named_and_nothing_is_held_against_the_source
     site = open_site()
     blend = corpus(data, shards=3)
     wait_until_calm()
-    poison = str(data / "a/manifest_1.json")
-    away = BlendexError(Code.STORAGE_AWAY, "away.", file=poison).as_dict()
-    runner = Befallen(poison, *({"cause": "error", "error": away} for _ in range(100)))
-    result = run_build(site, submission(blend, data), runner=runner)
-    assert (result["state"], result["opened"]) == ("failed", 5)
-    assert [(item["code"], item["file"]) for item in result["problems"]] == [("storage_away", poison)]
-    assert runner.tries[-1] == 1, "in the end it waits alone"
+    broken = [str(data / f"a/manifest_{number}.json") for number in (0, 2)]
+    really = LocalStorage.open
+
+    def opened(storage: LocalStorage, address: str, *, whole: bool = False) -> OpenedFile:
+        if address in broken:
+            raise BlendexError(Code.STORAGE_AWAY, "away.", file=address)
+        return really(storage, address, whole=whole)
+
+    runner = InlineRunner()
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "open", opened)
+        result = run_build(site, submission(blend, data), runner=runner)
+    assert (result["state"], result["opened"]) == ("failed", 4)
+    assert sorted((item["code"], item["file"]) for item in result["problems"]) == [
+        ("storage_away", path) for path in broken
+    ]
+    tries = [call for call in runner.calls if call.function == "blendex.units.index:run"]
+    assert len(tries) == 10, "all sources of a unit wait together"
     again = run_build(site, submission(blend, data), runner=InlineRunner())
-    assert (again["state"], again["opened"]) == ("ready", 1)
+    assert (again["state"], again["opened"]) == ("ready", 2)
 
 
 def test_a_source_that_failed_for_good_is_answered_at_once_until_it_changes(open_site: OpenSite, data: Path) -> None:

@@ -15,6 +15,7 @@ from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from service.text import export_lines
+from tests.support import aistore as emulator
 from tests.support.aisstate import Cluster
 from tests.support.corpus import corpus
 from tests.support.inline import InlineRunner
@@ -85,6 +86,25 @@ def test_neither_serves_it(open_site: OpenSite, data: Path, cluster: Cluster) ->
     assert {item["verdict"] for item in datasets.values()} == {"neither"}
     assert all("archpath" in item["detail"] and item["next_step"] for item in datasets.values())
     assert not any("USE_AIS" in line for line in lines(site, built))
+
+
+def test_one_dataset_on_two_clusters(open_site: OpenSite, data: Path, cluster: Cluster) -> None:
+    blend = corpus(data, shards=4)
+    with emulator.serve() as second:
+        stores = {"lab": cluster.profile(buckets=["speech"]), "far": second.profile(buckets=["more"])}
+        for made, bucket in ((cluster, "speech"), (second, "more")):
+            made.bucket(bucket)
+            made.put_tree(bucket, data)
+        tar = next(path for path in data.rglob("*.tar"))
+        view = ((str(tar), f"ais://more/{tar.relative_to(data)}"), (str(data), "ais://speech"))
+        world = World(base=str(data), view=view)
+        site = open_site(stores=stores)
+        built = run_build(site, Submission(blend.encode(), f"{data}/b.yaml", world), runner=InlineRunner())
+    assert built["state"] == "ready", built["problems"]
+    (dataset,) = built["access"]["datasets"]
+    assert dataset["verdict"] == "neither"
+    assert "2 clusters" in dataset["detail"]
+    assert built["access"]["environment"] == {}
 
 
 def test_files_need_no_check(open_site: OpenSite, data: Path) -> None:

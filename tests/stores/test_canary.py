@@ -49,7 +49,7 @@ def all_that_is_kept(root: Path) -> dict[str, bytes]:
 def build(root: Path, blend: Path, view: str, profiles: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     environment = os.environ | {
         "BLENDEX_STORES": json.dumps(profiles), "BLENDEX_LOG_LEVEL": "DEBUG", "BLENDEX_SLOTS": "1",
-        "CANARY_OF_TESTS": KEYS["aws_secret_access_key"],
+        "CANARY_OF_TESTS": KEYS["aws_secret_access_key"], "BLENDEX_STORE_PATIENCE": "2",
     }  # fmt: skip
     return subprocess.run(
         [str(Path(sys.executable).parent / "blendex"), "build", str(blend), "--root", str(root), "--view", view],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 from blendex.cli.app import app
 from tests.support import faultproxy
 from tests.support.aisstate import Cluster
+from tests.support.aiswire import Wire
 from tests.support.s3 import S3
 
 pytestmark = pytest.mark.usefixtures("fresh_memory")
@@ -61,6 +64,21 @@ def test_what_is_wrong_with_a_cluster(
     found = examined(monkeypatch, lab.profile(), "ais://speech/m/")
     assert found[check]["verdict"] == "wrong"
     assert words in found[check]["says"]
+
+
+def test_a_clock_that_differs(monkeypatch: pytest.MonkeyPatch, lab: Cluster) -> None:
+    monkeypatch.setattr(Wire, "date_time_string", lambda *_: formatdate(time.time() - 3600, usegmt=True))
+    found = examined(monkeypatch, lab.profile(buckets=["speech"]))
+    assert found["clock"]["verdict"] == "wrong"
+    assert "3600 s ahead of the store" in found["clock"]["says"]
+    assert "NTP" in found["clock"]["do"]
+
+
+def test_tokens_that_prove_nothing(monkeypatch: pytest.MonkeyPatch, lab: Cluster) -> None:
+    lab.weak = True
+    found = examined(monkeypatch, lab.profile(buckets=["speech"]))
+    assert found["token"]["verdict"] == "wrong"
+    assert "trust_size" in found["token"]["do"]
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,21 @@ def test_batches_that_break_twice_in_a_row_are_not_sent_again(
     assert not third["notes"]
 
 
+def test_after_a_rest_batches_begin_with_few(
+    cluster: Cluster, tmp_path: Path, right: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cluster)
+    monkeypatch.setattr(batch, "UNABLE_SECONDS", 0.0)
+    profile = cluster.profile(mode="batch", **PATIENCE)
+    sent = []
+    for number in range(3):
+        if number == 1:
+            cluster.faults.add("batch", "404")
+        judge(index(tmp_path / str(number), profile, "ais", "speech"), right, MENDED)
+        sent.append(cluster.count("moss"))
+    assert sent == [2, 2, 4]  # two objects and the rest; refused; two objects and the rest
+
+
 def fill(cluster: Cluster) -> None:
     cluster.bucket("speech")
     for key, data in OBJECTS.items():

@@ -12,6 +12,7 @@ import pytest
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.profiles import profiles_for
 from blendex.builds.site import open_site
+from blendex.errors import BlendexError, Code
 from blendex.runtime.slots import Slots
 from blendex.settings import Settings
 from tests.service.conftest import Service, listening
@@ -94,6 +95,14 @@ def test_the_switches_mean_what_they_mean_to_training(tmp_path: Path, environmen
     settings = Settings.model_validate({"root": tmp_path, "stores": stores})
     (profile,) = profiles_for(settings, False, environment)
     assert profile.mode == mode
+
+
+def test_a_mode_that_is_none_is_told(tmp_path: Path) -> None:
+    environment = {"AIS_ENDPOINT": "http://ais:51080", "AIS_MODE": "batches"}
+    with pytest.raises(BlendexError) as caught:
+        profiles_for(Settings(root=tmp_path), True, environment)
+    assert caught.value.code is Code.STORE_SETTINGS
+    assert "AIS_MODE is batches" in caught.value.message
 
 
 def test_a_stores_file_and_secrets_from_elsewhere(tmp_path: Path) -> None:

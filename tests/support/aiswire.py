@@ -52,8 +52,8 @@ class Wire(BaseHTTPRequestHandler):
             self._send(200, b"<html><body>welcome</body></html>", {"Content-Type": "text/html"})
             return Fault("answered")
         if fault.kind == "loop":
+            self.cluster.faults.add(operation, "loop", key=fault.key)  # before the client can come again
             self._redirect(307, self._own_url())
-            self.cluster.faults.add(operation, "loop", key=fault.key)
             return Fault("answered")
         if fault.kind == "dead":
             self._redirect(307, f"http://127.0.0.1:{self.server.dead}{self.path}")
