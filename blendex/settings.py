@@ -283,3 +283,8 @@ class Settings(BaseSettings):
     @classmethod
     def _real(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(os.path.realpath(os.path.expanduser(item)) for item in value)
+
+
+def settings_for(root: Path | None) -> Settings:
+    """The settings of this process, with the root of its command line when one was given."""
+    return Settings() if root is None else Settings(root=root)

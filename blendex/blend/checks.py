@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from blendex.blend.entries import Entry, Spot, misspelt, weight_of
 from blendex.blend.load import MapNode
-from blendex.blend.remarks import remarks
-from blendex.blend.types import BUILDER_FORGETS, DATA_KEYS, OVERRIDES, TypeSpec, misspelt_keys
+from blendex.blend.remarks import remarkable, remarks
+from blendex.blend.types import BUILDER_FORGETS, DATA_KEYS, OVERRIDES, TYPES, TypeSpec, misspelt_keys
 from blendex.errors import Code
 
 if TYPE_CHECKING:
     from blendex.blend.walk import Walk
 
 
+# Longer ones are rare, and keeping them would only hold memory.
+_LONGEST_SHAPE = 32
+
+
+@lru_cache(maxsize=1024)
+def _silent(name: str, shape: tuple[Any, ...]) -> bool:
+    """Whether nothing is to be said of an entry of this type that gives each of these keys, and no others, a value.
+
+    Thousands of entries have a few shapes between them.
+    """
+    spec, given = TYPES[name], dict.fromkeys(shape, "")
+    return (
+        all(any(key in given for key in group) for group in spec.required)
+        and spec.known.issuperset(key for key in shape if key in DATA_KEYS)
+        and not spec.ignored(given)
+        and not misspelt_keys(spec, shape)
+        and not remarkable(name, given)
+    )
+
+
 def keys(walk: Walk, entry: Entry, node: MapNode, spec: TypeSpec) -> None:
     """Tell keys of a leaf that are misspelt, missing, ignored, or have odd values."""
+    if len(node) <= _LONGEST_SHAPE and None not in node.values() and _silent(spec.name, tuple(node)):
+        return
     slips = misspelt_keys(spec, node)
     for wrong, right in slips.items():
         error = misspelt(entry.type, wrong, right)

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from blendex.blend.entries import Entry
-from blendex.blend.interpolate import Place
+from blendex.blend.interpolate import Place, interpolated
 from blendex.blend.load import MapNode, SeqNode
 from blendex.blend.model import Gathered, Packing, Source
 from blendex.blend.patterns import count
@@ -145,8 +145,10 @@ class _Gatherer:
 
     def _value(self, key: str) -> Any:
         assert self.entry.node is not None
-        place = self.entry.spot_of(key).place
-        found = self.walk.resolver.resolve(self.entry.node.get(key), place, key)
+        raw = self.entry.node.get(key)
+        if isinstance(raw, str) and not interpolated(raw):
+            return raw  # nearly always
+        found = self.walk.resolver.resolve(raw, self.entry.spot_of(key).place, key)
         return self._plain(found.value, found.place)
 
     def _plain(self, value: Any, place: Place | None, depth: int = 0) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from blendex.blend.interpolate import Place, Resolver
@@ -82,6 +83,7 @@ class Head:
     line: int
 
 
+@lru_cache(maxsize=256)
 def slug(text: str) -> str:
     """``text`` as a part of a file name; may be empty."""
     return _UNSAFE.sub("-", text).strip("-.")[:_NAME_LENGTH]
@@ -90,7 +92,7 @@ def slug(text: str) -> str:
 def weight_of(resolver: Resolver, node: MapNode, place: Place) -> float | None:
     """The weight of an entry, when it is a number that training takes."""
     try:
-        value = resolver.resolve(node.get("weight"), place, "weight").value
+        value = resolver.value(node.get("weight"), place, "weight")
     except BlendexError:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 from blendex.blend import catalogs, routes
-from blendex.blend.interpolate import Place
+from blendex.blend.interpolate import Place, interpolated
 from blendex.blend.load import MapNode
 from blendex.blend.model import Source
 from blendex.blend.types import JSONL, NEMO_TAR, WDS_TAR, WDS_TAR_V2, Form
@@ -15,12 +15,18 @@ from blendex.blend.urls import folder_of, join
 from blendex.blend.work import MAYBE_COMPRESSED, Spec, Work, empty_folder, pipe_refused
 from blendex.errors import BlendexError, Code
 
+Find = Callable[[Work, str, int], Iterable[Source]]
+
 
 def sources(work: Work) -> list[Source]:
     """The sources that one key of one entry names; what hinders is told to the walk."""
     found: list[Source] = []
+    raw = work.node.get(work.name)
     try:
-        found = list(_dispatch(work, work.node.get(work.name)))
+        if work.key.form is Form.PATHS and isinstance(raw, str) and raw != "???" and not interpolated(raw):
+            found = list(_paths(work, [Spec(raw, work.line)], _plain))  # nearly always
+        else:
+            found = list(_dispatch(work, raw))
     except BlendexError as error:
         work.problem(error, work.line)
     work.finish()
@@ -45,16 +51,20 @@ def _dispatch(work: Work, raw: Any) -> Iterator[Source]:
     if work.key.form is Form.WEBDATASET:
         yield from _webdataset(work, value.value, place)
         return
-    find: Callable[[Work, str, int], Iterator[Source]] = _mixed if work.key.form is Form.MIXED else _plain
-    for spec in work.specs_in(value.value, place, work.line):
+    find: Find = _mixed if work.key.form is Form.MIXED else _plain
+    yield from _paths(work, work.specs_in(value.value, place, work.line), find)
+
+
+def _paths(work: Work, specs: Iterable[Spec], find: Find) -> Iterator[Source]:
+    for spec in specs:
         for path in work.expanded(spec):
             for source in find(work, path, spec.line):
                 work.specs.append(spec.text)
                 yield source
 
 
-def _plain(work: Work, path: str, line: int) -> Iterator[Source]:
-    yield from work.source(work.key.kind, path, line)
+def _plain(work: Work, path: str, line: int) -> Iterable[Source]:
+    return work.source(work.key.kind, path, line)
 
 
 def _mixed(work: Work, path: str, line: int) -> Iterator[Source]:

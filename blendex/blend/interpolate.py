@@ -43,7 +43,7 @@ class Document:
     root: MapNode | SeqNode
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """A container: the file it is written in, and the keys that lead to it there."""
 
@@ -55,7 +55,7 @@ class Place:
         return Place(self.document, (*self.path, key))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     """A resolved value; ``place`` says where it is written when it is a container."""
 
@@ -120,6 +120,10 @@ class Resolver:
             self._active.discard(where)
         self._known[where] = value
         return value
+
+    def value(self, raw: Any, at: Place, key: str | int) -> Any:
+        """The value alone of what ``resolve`` finds; raises what it raises."""
+        return self.resolve(raw, at, key).value if interpolated(raw) else raw
 
     def _text(self, parts: tuple[Any, ...], at: Place) -> Value:
         if len(parts) == 1 and not isinstance(parts[0], str):

@@ -238,13 +238,14 @@ class _Builder:
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         line = _line(event)
-        self._no_tag(event)
-        self._anchor(event.anchor, line)
+        if event.tag is not None or event.anchor is not None:
+            self._no_tag(event)
+            self._anchor(event.anchor, line)
         self._count(1, line)
         value: Any = event.value
         if event.implicit[0]:
             frame = self.stack[-1] if self.stack else None
-            as_key = frame is not None and isinstance(frame.node, MapNode) and not frame.waiting
+            as_key = frame is not None and not frame.waiting and isinstance(frame.node, MapNode)
             if as_key and value in ("<<", "="):
                 value = _MERGE if value == "<<" else value
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from blendex.blend.entries import Entry
@@ -21,6 +21,11 @@ _OLD = {"audio_locator": "audio_locator_tag"}
 # Keys of data pipelines that share their corpus lists with training (NeMo Curator); training ignores them
 _FOREIGN = ("shard_key_prefix",)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def remarkable(type_name: str, keys: Container[Any]) -> bool:
+    """Whether ``remarks`` may have something to say of an entry with these keys."""
+    return type_name == "share_gpt" or any(key in keys for key in (*_OLD, *_FOREIGN))
 
 
 def remarks(resolver: Resolver, entry: Entry) -> Iterator[Remark]:

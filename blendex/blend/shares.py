@@ -51,6 +51,7 @@ class Shares:
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
         self._within: dict[Pointer, float | None] = {}
+        self._above: dict[Pointer, float | None] = {}
         self._weights: dict[Pointer, float] = {}
         self._temperature: Any = None
         self._level = 0
@@ -82,14 +83,14 @@ class Shares:
                     self._weights[item.pointer] = weight
 
     def of(self, pointer: Pointer) -> float | None:
-        """The share of an entry; None where training would refuse a list on its way."""
-        share = 1.0
-        for length in range(1, len(pointer) + 1):
-            part = self._within.get(pointer[:length], 1.0)
-            if part is None:
-                return None
-            share *= part
-        return share
+        """The share of an entry, once the walk has ended; None where training would refuse a list on its way."""
+        if not pointer:
+            return 1.0
+        above = pointer[:-1]
+        if above not in self._above:  # one for all entries of a list
+            self._above[above] = self.of(above)
+        share, part = self._above[above], self._within.get(pointer, 1.0)
+        return None if share is None or part is None else share * part
 
     def weight(self, pointer: Pointer) -> float | None:
         """The weight that an entry has in its list, when that is a number."""

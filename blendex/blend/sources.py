@@ -39,17 +39,16 @@ class Finder:
         assert entry.node is not None
         found = Found()
         opened = entry.spec.opened(entry.node)
-        competing = {key for group in entry.spec.first for key in group}
         for key in entry.spec.keys:
             name = self._given(entry, entry.node, key)
-            if name is None or (competing and key.name not in opened):
+            if name is None or (opened and key.name not in opened):
                 continue
             work = Work(self, entry, entry.node, key, name, found)
             found.by_key[key.name] = forms.sources(work)
             found.specs[key.name] = work.specs
         named = [source for sources in found.by_key.values() for source in sources]
         self.left -= len(named)
-        found.sources = tuple(dict.fromkeys(named))
+        found.sources = tuple(dict.fromkeys(named)) if len(named) > 1 else tuple(named)
         self.found[entry.pointer] = found
         if not found.derived:
             self._alignment(entry, found)

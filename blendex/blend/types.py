@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -71,6 +71,10 @@ class TypeSpec:
         reads: further keys that name data without an index.
         children: whether ``input_cfg`` holds further entries.
         first: keys of which training opens only the first group that is set; the others are ignored.
+
+    Attributes:
+        known: every key of it that names data.
+        competing: the keys in ``first``.
     """
 
     name: str
@@ -79,30 +83,32 @@ class TypeSpec:
     reads: tuple[str, ...] = ()
     children: bool = False
     first: tuple[tuple[str, ...], ...] = ()
+    known: frozenset[str] = field(init=False, compare=False)
+    competing: frozenset[str] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Here, since every entry is asked for both.
+        aliases = (key.alias for key in self.keys if key.alias)
+        known = (*(key.name for key in self.keys), *aliases, *self.reads, *(("input_cfg",) * self.children))
+        object.__setattr__(self, "known", frozenset(known))
+        object.__setattr__(self, "competing", frozenset(key for group in self.first for key in group))
 
     @property
     def needs_index(self) -> bool:
         """Whether its readers use an index."""
         return bool(self.keys) or self.children
 
-    @property
-    def known(self) -> frozenset[str]:
-        """Every key of it that names data."""
-        aliases = (key.alias for key in self.keys if key.alias)
-        return frozenset((*(key.name for key in self.keys), *aliases, *self.reads, *(("input_cfg",) * self.children)))
-
     def opened(self, node: Mapping[Any, Any]) -> frozenset[str]:
         """The keys of ``node`` that training opens, of those in ``first``; all of them where nothing competes."""
         for group in self.first:
             if node.get(group[0]) is not None:
                 return frozenset(group)
-        return frozenset(key for group in self.first for key in group)
+        return self.competing
 
     def ignored(self, node: Mapping[Any, Any]) -> list[str]:
         """The keys of ``node`` that name data which training does not open, because another key is set."""
         opened = self.opened(node)
-        competing = {key for group in self.first for key in group}
-        return [key for key in node if key in competing and key not in opened and node.get(key) is not None]
+        return [key for key in node if key in self.competing and key not in opened and node.get(key) is not None]
 
 
 # read_nemo_manifest hands each item of a list to an iterator that expands it; the adapters of text and of

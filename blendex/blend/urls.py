@@ -40,7 +40,7 @@ def parts(url: str) -> tuple[str, str, str] | None:
 
 def guarded(url: str) -> bool:
     """Whether a URL of a web server holds what may be a credential: a user name, a query or a fragment."""
-    found = parts(url)
+    found = parts(url) if "://" in url else None
     return found is not None and found[0] in WEB and ("@" in found[1] or any(mark in url for mark in "?#"))
 
 

@@ -89,6 +89,7 @@ class Walk:
         self._loose: list[tuple[MapNode, Spot]] = []
         self._seen: set[int] = set()
         self._names: set[str] = set()
+        self._numbers: dict[str, int] = {}
         self._met = 0
         self._inherited: dict[Pointer, dict[Any, Spot]] = {}
         self.resolver = Resolver(world, self.posted)
@@ -332,15 +333,16 @@ class Walk:
         with self.shares.within(siblings):
             for index, raw in enumerate(items):
                 at, item, line = spot.child(index), raw, items.lines[index]
-                try:
-                    resolved = self.resolver.resolve(raw, spot.place, index)
-                except BlendexError as error:
-                    siblings.append(Sibling(at.pointer, None, at.place))
-                    self._failed(error, raw, at, dataset, line)
-                    continue
-                if resolved.place is not None and resolved.place != at.place:
-                    self.grafts[at.pointer] = resolved.place
-                    at, item = Spot(at.pointer, resolved.place), resolved.value
+                if interpolated(raw):
+                    try:
+                        resolved = self.resolver.resolve(raw, spot.place, index)
+                    except BlendexError as error:
+                        siblings.append(Sibling(at.pointer, None, at.place))
+                        self._failed(error, raw, at, dataset, line)
+                        continue
+                    if resolved.place is not None and resolved.place != at.place:
+                        self.grafts[at.pointer] = resolved.place
+                        at, item = Spot(at.pointer, resolved.place), resolved.value
                 siblings.append(Sibling(at.pointer, item if isinstance(item, MapNode) else None, at.place))
                 if not isinstance(item, MapNode):
                     self._failed(no_mapping(item), raw, at, dataset, line)
@@ -397,7 +399,7 @@ class Walk:
                 "The entry has no type.",
                 next_step=f"Give it one of: {', '.join(TYPES)}.",
             )
-        name = self.resolver.resolve(node["type"], place, "type").value
+        name = self.resolver.value(node["type"], place, "type")
         if isinstance(name, str) and name in TYPES:
             return name, TYPES[name]
         raise unknown_type(name)
@@ -475,9 +477,10 @@ class Walk:
     def _dataset(self, node: MapNode, type_name: str, spot: Spot) -> int:
         position = len(self.heads)
         name = given_name(node) or f"{slug(type_name) or 'entry'}-{position}"
-        unique, number = name, 2
+        unique, number = name, self._numbers.get(name, 2)
         while unique in self._names:
             unique, number = f"{name}-{number}", number + 1
         self._names.add(unique)
+        self._numbers[name] = number  # all below are taken: thousands may be named alike
         self.heads.append(Head(position, unique, spot.pointer, type_name, spot.file, node.line))
         return position

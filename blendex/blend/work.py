@@ -247,7 +247,7 @@ class Work:
         )
 
     def _literal(self, spec: Spec, paths: list[str]) -> None:
-        if any(mark in spec.text for mark in "([<"):
+        if "(" in spec.text or "[" in spec.text or "<" in spec.text:
             self.odd(
                 "brackets",
                 f"NeMo reads the brackets of {spec.text[:200]} as braces and opens {paths[0][:200]}",

@@ -18,10 +18,9 @@ from blendex.builds.profiles import profiles_for
 from blendex.catalog import health
 from blendex.catalog.dialect import open_engine
 from blendex.catalog.engine import default_url
-from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.observability.diagnosis import Diagnosis, Verdict
-from blendex.settings import Settings
+from blendex.settings import Settings, settings_for
 from blendex.storage import probe, rootcheck, secondhost
 
 WAIT_SECONDS = 120.0

@@ -17,7 +17,6 @@ from blendex.blend.load import Limits
 from blendex.blend.world import World
 from blendex.builds.profiles import profiles_for
 from blendex.cli.linted import Linted, more_than_json, one_run, read, there, together
-from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.lint import outputs
 from blendex.lint.facts import read_facts
@@ -28,6 +27,7 @@ from blendex.lint.profile import profile
 from blendex.lint.sarif import sarif
 from blendex.lint.suppress import read_baseline
 from blendex.lint.text import at_least, lines
+from blendex.settings import settings_for
 from blendex.storage.local import LocalStorage
 from blendex.storage.stores import Stores
 from blendex.units.plan import FolderReader

@@ -20,18 +20,13 @@ from blendex.errors import BlendexError, Code
 from blendex.mirrors.holds import pin
 from blendex.runtime import heap
 from blendex.runtime.slots import Slots
-from blendex.settings import Settings
+from blendex.settings import settings_for
 from blendex.units.receipt import read_receipt
 from blendex.units.verify import run as verify
 
 # A user's own command line reads whatever the user may read.
 EVERYWHERE = ("/",)
 PLAN_PATIENCE = 60.0
-
-
-def settings_for(root: Path | None) -> Settings:
-    """The settings of this process, with the root of the command line."""
-    return Settings() if root is None else Settings(root=root)
 
 
 class LocalClient:

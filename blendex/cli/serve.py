@@ -18,11 +18,11 @@ from blendex.builds.site import Site, open_catalog, open_site
 from blendex.catalog.dialect import AWAY
 from blendex.catalog.engine import catalog_id
 from blendex.cli import tracing
-from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, traces
 from blendex.runtime import heap
 from blendex.runtime.slots import Slots
+from blendex.settings import settings_for
 
 # Between two tries to open a catalog that was away at the start.
 OPEN_SECONDS = 2.0

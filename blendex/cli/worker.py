@@ -11,10 +11,9 @@ from pydantic import ValidationError
 
 from blendex.builds.site import open_site
 from blendex.cli import tracing
-from blendex.cli.local import settings_for
 from blendex.errors import BlendexError, Code
 from blendex.observability import logs, traces
-from blendex.settings import Settings
+from blendex.settings import Settings, settings_for
 
 
 def _settings(root: Path | None, classes: Sequence[str], slots: int | None, budget_mb: int | None) -> Settings:

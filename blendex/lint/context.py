@@ -10,7 +10,7 @@ from typing import Any
 from blendex.blend.entries import Spot
 from blendex.blend.interpolate import Place, locate
 from blendex.blend.load import MapNode
-from blendex.blend.model import Discovery, Packing, Pointer
+from blendex.blend.model import Discovery, Packing, Pointer, Source
 from blendex.blend.walk import Walk
 from blendex.lint.facts import Facts
 from blendex.lint.ground import Ground
@@ -19,9 +19,9 @@ from blendex.lint.looks import Looks
 from blendex.lint.lookups import Lookups
 from blendex.lint.marks import Atlas
 from blendex.lint.model import Unchecked
-from blendex.lint.paths import PathSpec, specs_of
+from blendex.lint.paths import PathSpec, ordinary, specs_of
 from blendex.lint.profile import Profile
-from blendex.lint.scopes import Entry, Scope, Section
+from blendex.lint.scopes import Around, Entry, Scope, Section, Setting
 from blendex.lint.sections import sections
 
 _MOST_UNCHECKED = 1000
@@ -72,7 +72,7 @@ class Context:
     def unknown(self, what: str, needs: str) -> None:
         """Say that the rule at hand cannot judge something."""
         item = Unchecked(self.rule, what, needs)
-        if item not in self.unchecked and len(self.unchecked) < _MOST_UNCHECKED:
+        if len(self.unchecked) < _MOST_UNCHECKED and item not in self.unchecked:
             self.unchecked.append(item)
 
     @cached_property
@@ -99,28 +99,47 @@ class Context:
     def _entries(self) -> Iterator[Entry]:
         sections = {section.spot.pointer: section for section in self.sections}
         leaves = {leaf.pointer: leaf for dataset in self.discovery.datasets for leaf in dataset.leaves}
-        of_list: dict[Pointer, Section | None] = {}
+        of_list: dict[Pointer, Around] = {}
         for leaf in self.walk.leaves:
             pointer = leaf.pointer
             # The items of one list are in one section; only a section with classic keys is a leaf itself.
             section = sections.get(pointer)
-            if section is None:
+            if section is not None:
+                around = Around(section, ())
+            else:
                 above_it = pointer[:-1]
                 if above_it not in of_list:
-                    of_list[above_it] = next(
+                    section = next(
                         (sections[pointer[:n]] for n in range(len(above_it), -1, -1) if pointer[:n] in sections), None
                     )
-                section = of_list[above_it]
-            start = len(section.spot.pointer) if section is not None else 0
+                    start = len(section.spot.pointer) if section is not None else 0
+                    of_list[above_it] = Around(section, tuple(self._above(pointer, start)))
+                around = of_list[above_it]
+                section = around.section
             node = leaf.node if leaf.node is not None else MapNode(leaf.line)
             scope = Scope(self.walk.resolver, leaf.spot, node)
-            above = tuple(self._above(pointer, start))
             found = leaves.get(pointer)
             sources, packing = (found.sources, found.packing) if found is not None else ((), Packing())
-            entry = Entry(scope, leaf.type, section, above, sources, packing, leaf.classic)
+            entry = Entry(scope, leaf.type, around, sources, packing, leaf.classic)
             if section is not None:
                 section.entries.append(entry)
             yield entry
+
+    def settings(self, key: str) -> Iterator[tuple[Setting, Entry]]:
+        """What a key that is handed down means for entries: of those that inherit it in one list only the first."""
+        met: set[Around] = set()
+        for entry in self.entries:
+            inherits = entry.section is not None and not entry.classic and key not in entry.node
+            if inherits and entry.around in met:
+                continue
+            if inherits:
+                met.add(entry.around)
+            yield entry.get(key), entry
+
+    @cached_property
+    def sources(self) -> dict[Source, None]:
+        """Every source, in order."""
+        return dict.fromkeys(source for entry in self.entries for source in entry.sources)
 
     @cached_property
     def first_leaf(self) -> dict[Pointer, Entry]:
@@ -205,6 +224,11 @@ class Context:
         return found
 
     @cached_property
+    def odd_paths(self) -> list[tuple[Entry, PathSpec]]:
+        """Paths that rules about single ones may have something to say of: few, as a rule, of very many."""
+        return [(entry, spec) for entry in self.entries for spec in self.specs(entry) if not ordinary(spec)]
+
+    @cached_property
     def _specs(self) -> dict[Entry, list[PathSpec]]:
         return {}
 
@@ -221,7 +245,7 @@ class Context:
     @cached_property
     def remote(self) -> bool:
         """Whether any source lies in an object store."""
-        return any("://" in source.path for entry in self.entries for source in entry.sources)
+        return any("://" in source.path for source in self.sources)
 
     @property
     def any_sources(self) -> bool:

@@ -210,7 +210,7 @@ def _report(context: Context, file: str, found: list[Finding]) -> Report:
         unchecked=tuple(sorted(context.unchecked, key=lambda item: item.rule)),
         files={document.name: context.walk.files.text(document) for document in _documents(context)},
         settings=settings,
-        sources=len({source for entry in context.entries for source in entry.sources}),
+        sources=len(context.sources),
         entries=len(context.entries),
         remote=context.remote,
         launcher=context.launcher.file if context.launcher is not None else None,

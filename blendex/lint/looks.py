@@ -6,7 +6,6 @@ of a tar its headers. What it leaves out is told as not checked: a build reads e
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -163,13 +162,11 @@ class Looks:
 
 def _by_turns(entries: Iterable[Entry]) -> Iterator[Source]:
     """The first source of each entry, then the second of each, and so on."""
-    waiting = deque(iter(entry.sources) for entry in entries)
-    while waiting:
-        sources = waiting.popleft()
-        source = next(sources, None)
-        if source is not None:
-            yield source
-            waiting.append(sources)
+    waiting = [entry.sources for entry in entries]
+    turn = 0
+    while waiting := [sources for sources in waiting if len(sources) > turn]:
+        yield from (sources[turn] for sources in waiting)
+        turn += 1
 
 
 def _first(text: bytes, most: int) -> Iterator[bytes]:

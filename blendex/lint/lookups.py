@@ -101,9 +101,10 @@ class Lookups:
             pairs: as ``sidecar`` takes them, one by one.
         """
         self.stats([source.path for _, source in pairs])
-        if len(pairs) <= _BATCH:
+        new = [pair for pair in pairs if pair not in self._sidecars]
+        if len(new) <= _BATCH:
             return
-        batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
+        batches = [new[start : start + _BATCH] for start in range(0, len(new), _BATCH)]
         with ThreadPoolExecutor(_THREADS) as pool:
             for _ in pool.map(self._look, batches):
                 pass

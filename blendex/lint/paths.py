@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from blendex.blend.entries import Spot
+from blendex.blend.interpolate import interpolated
 from blendex.blend.load import MapNode, SeqNode
 from blendex.blend.model import Pointer
 from blendex.errors import BlendexError
@@ -14,6 +16,7 @@ from blendex.lint import kinds
 from blendex.lint.scopes import Entry
 
 _DEEPEST = 8
+_ORDINARY = re.compile(r"[\w/.\-+=@,% ]+\.(?:jsonl?|tar)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,13 @@ class PathSpec:
         return (*self.spot.pointer, self.step)
 
 
+def ordinary(spec: PathSpec) -> bool:
+    """Whether a path is one plain file by its looks: no command, URL, range, bracket, glob, compression or folder."""
+    if spec.form == "folder" or spec.lost or "_OP_" in spec.text or "_CL_" in spec.text:
+        return False
+    return _ORDINARY.fullmatch(spec.text) is not None
+
+
 def specs_of(entry: Entry) -> Iterator[PathSpec]:
     """The paths of an entry, key by key as its type reads them."""
     for key in kinds.reads(entry.type):
@@ -54,6 +64,9 @@ def specs_of(entry: Entry) -> Iterator[PathSpec]:
 
 
 def _under(entry: Entry, spot: Spot, key: str, step: str | int, raw: Any, form: str) -> Iterator[PathSpec]:
+    if isinstance(raw, str) and not interpolated(raw):
+        yield PathSpec(key, raw, spot, step, False, False, 0, _form(form, raw))
+        return
     try:
         value = entry.resolver.resolve(raw, spot.place, step)
     except BlendexError:

@@ -194,13 +194,35 @@ class Section(Scope):
         return self.own(key) or self.outer.get(key, default)
 
 
+class Around:
+    """What is around the items of one list: they all inherit the same.
+
+    Args:
+        section: that reads them.
+        above: the groups between the two, the nearest first.
+    """
+
+    def __init__(self, section: Section | None, above: tuple[Scope, ...]) -> None:
+        self.section = section
+        self.above = above
+        self._known: dict[str, Setting | None] = {}
+
+    def get(self, key: str) -> Setting | None:
+        """What ``key``, one of those that are handed down, means for an item that does not say it; None without one."""
+        if key not in self._known:
+            inherited = next((own for scope in self.above if (own := scope.own(key)) is not None), None)
+            if inherited is None and self.section is not None:
+                inherited = self.section.get(key)
+            self._known[key] = inherited
+        return self._known[key]
+
+
 class Entry(Scope):
     """One leaf of a blend, with what the groups and the section around it hand down.
 
     Args:
         type_name: as it is spelt.
-        section: that reads it.
-        above: the groups between the two, the nearest first.
+        around: what is around it.
         sources: what it names, as far as it is understood.
         packing: what of it a pack would hold.
         classic: it is a section itself, by keys of its own.
@@ -210,16 +232,16 @@ class Entry(Scope):
         self,
         scope: Scope,
         type_name: str,
-        section: Section | None,
-        above: tuple[Scope, ...],
+        around: Around,
         sources: tuple[Source, ...],
         packing: Packing,
         classic: bool,
     ) -> None:
         super().__init__(scope.resolver, scope.spot, scope.node)
         self.type = type_name
-        self.section = section
-        self.above = above
+        self.around = around
+        self.section = around.section
+        self.above = around.above
         self.sources = sources
         self.packing = packing
         self.classic = classic
@@ -230,11 +252,10 @@ class Entry(Scope):
         if found is not None and not self.classic:
             return found
         if key in PROPAGATED:
-            for scope in self.above:
-                inherited = scope.own(key)
-                if inherited is not None:
-                    return inherited
-        if self.section is not None and (key in PROPAGATED or self.classic):
+            inherited = self.around.get(key)
+            if inherited is not None:
+                return inherited
+        elif self.section is not None and self.classic:
             return self.section.get(key, default)
         return Setting(key, DEFAULTS.get(key, default), False, True, self.spot)
 

@@ -22,16 +22,9 @@ STAT_BATCH = 64
 
 def _stat(address: str, result: os.stat_result) -> Stat:
     # Never the device number: it differs between nodes that mount one filesystem.
-    token = f"{result.st_size}:{result.st_mtime_ns}:{result.st_ctime_ns}:{result.st_ino}"
-    return Stat(
-        address=address,
-        size=result.st_size,
-        token=token,
-        mtime_ns=result.st_mtime_ns,
-        changed_ns=max(result.st_mtime_ns, result.st_ctime_ns),
-        device=result.st_dev,
-        inode=result.st_ino,
-    )
+    size, modified, changed, inode = result.st_size, result.st_mtime_ns, result.st_ctime_ns, result.st_ino
+    token = f"{size}:{modified}:{changed}:{inode}"
+    return Stat(address, size, token, modified, max(modified, changed), device=result.st_dev, inode=inode)
 
 
 def _failure(address: str, error: OSError) -> BlendexError:
@@ -62,10 +55,10 @@ def _batches(addresses: Iterable[str]) -> Iterator[list[str]]:
 class OpenedFile:
     """One open descriptor. ``fstat`` before and after a read tells whether the file changed meanwhile."""
 
-    def __init__(self, address: str, descriptor: int, figures: Figures) -> None:
+    def __init__(self, address: str, descriptor: int, figures: Figures, stat: os.stat_result) -> None:
         self._descriptor = descriptor
         self._figures = figures
-        self.stat = _stat(address, os.fstat(descriptor))
+        self.stat = _stat(address, stat)
         self.size = self.stat.size
 
     def pread(self, length: int, offset: int) -> bytes:
@@ -260,8 +253,9 @@ class LocalStorage:
         self.figures.opens += 1
         self.figures.opened.append(address)
         try:
-            self._regular(address, os.fstat(descriptor).st_mode)
-            return OpenedFile(address, descriptor, self.figures)
+            stat = os.fstat(descriptor)
+            self._regular(address, stat.st_mode)
+            return OpenedFile(address, descriptor, self.figures, stat)
         except BaseException:
             os.close(descriptor)
             raise

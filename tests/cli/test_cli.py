@@ -127,6 +127,12 @@ def test_help_needs_no_database_and_no_numpy(blendex: Run) -> None:
     assert result.stdout.splitlines()[-1] == "[]"
 
 
+def test_lint_without_a_root_needs_no_database() -> None:
+    code = "import sys, blendex.cli.lint; print(sorted(set(sys.modules) & {'sqlalchemy', 'alembic', 'structlog'}))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
 def test_findings_of_a_build(blendex: Run, tmp_path: Path) -> None:
     put(tmp_path / "m.json", manifest(1) + b"\n")
     put(tmp_path / "blend.yaml", b"- {type: nemo, manifest_filepath: m.json}\n")

@@ -26,7 +26,8 @@ def _site(root: Path | None) -> Iterator[Site]:
     """The site, as whoever sits at this shell uses it."""
     from blendex.builds.site import open_site
     from blendex.catalog.audit import Actor
-    from blendex.cli.local import EVERYWHERE, settings_for
+    from blendex.cli.local import EVERYWHERE
+    from blendex.settings import settings_for
 
     site = open_site(settings_for(root), EVERYWHERE, own=True)
     try:

@@ -22,7 +22,7 @@ def _catalog(root: Path | None) -> tuple[Any, str]:
     """An engine on the catalog, and the root. A database elsewhere can be upgraded where the root is not mounted."""
     from blendex.catalog.dialect import open_engine
     from blendex.catalog.engine import default_url
-    from blendex.cli.local import settings_for
+    from blendex.settings import settings_for
     from blendex.storage.root import Root
 
     settings = settings_for(root)

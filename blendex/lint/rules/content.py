@@ -30,17 +30,17 @@ _MOST_MANIFESTS = 2000
 def _content(context: Context, jsonl: bool) -> Iterator[Hit]:
     """What somebody has found in the sources, or a look of our own."""
     weighs = _UNREADABLE if jsonl else _REFUSED
-    entries = [(entry, sources) for entry in context.entries if (sources := _of(entry, jsonl))]
-    everything = {source for _, sources in entries for source in sources}
-    seen = _seen(context)
-    whole = sum(source in seen and seen[source].whole for source in everything)
+    everything = [source for source in context.sources if _is(source, jsonl)]
+    seen = {source: seen for source, seen in _seen(context).items() if _is(source, jsonl)}
+    whole = sum(item.whole for item in seen.values())
     if whole < len(everything):
         kind = "JSON lines" if jsonl else "tars"
         here = any(context.lookups.address(source.path) is not None for source in everything)
         needs = "a build of this blend, which reads all of it" if here else "sources that can be read here"
         context.unknown(f"the whole content of {len(everything) - whole:,} of {len(everything):,} {kind}", needs)
-    for entry, sources in entries:
-        bad = [(source, seen[source]) for source in sources if source in seen and _bad(seen[source], weighs)]
+    weighty = {source for source, item in seen.items() if _bad(item, weighs)}
+    for entry in context.entries if weighty else ():
+        bad = [(source, seen[source]) for source in entry.sources if source in weighty]
         if bad:
             yield _told(entry, bad, weighs, fatal=jsonl and entry.get("index_pack").value is not None)
 
@@ -52,8 +52,8 @@ def _seen(context: Context) -> dict[Source, Seen]:
     return found
 
 
-def _of(entry: Entry, jsonl: bool) -> list[Source]:
-    return [source for source in entry.sources if (source.kind == "jsonl") is jsonl and source.kind != "sharegpt_route"]
+def _is(source: Source, jsonl: bool) -> bool:
+    return (source.kind == "jsonl") is jsonl and source.kind != "sharegpt_route"
 
 
 def _bad(seen: Seen, weighs: frozenset[str]) -> list[InSource]:

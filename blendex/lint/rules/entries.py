@@ -51,7 +51,8 @@ def extra_fields(context: Context) -> Iterator[Hit]:
 def slice_length(context: Context) -> Iterator[Hit]:
     """``slice_length`` is set, on an entry or above it."""
     settings: list[Setting] = [part.get("slice_length") for part in context.training]
-    settings += [entry.get("slice_length") for entry in context.entries if entry.training or entry.alone]
+    inherited = context.settings("slice_length")
+    settings += [setting for setting, entry in inherited if entry.training or entry.alone]
     for setting in once(settings):
         if setting.value is not None:
             yield at(setting, "Slices cannot be read by index.", fix="Make smaller shards, then drop slice_length.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from blendex.blend.model import Source
 from blendex.lint.context import Context
 from blendex.lint.model import Severity
 from blendex.lint.rule import CODE, NOTES, OURS, Example, Hit, at, on, rule
 from blendex.lint.rules.packs import in_pack, judged
-from blendex.lint.scopes import Entry, Scope, Setting, once
+from blendex.lint.scopes import Around, Entry, Setting, once
 from blendex.storage.interface import Stat
 
 NODE_LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/raid", "/scratch", "/local", "/localscratch", "/mnt/local", "/nvme")  # noqa: S108
@@ -25,8 +26,9 @@ def _config(root: str, rest: str = "") -> str:
 
 def roots(context: Context) -> Iterator[Setting]:
     """Every written ``indexes_root``, once."""
-    scopes: list[Scope] = [*context.sections, *context.entries]
-    return (setting for setting in once(scope.get("indexes_root") for scope in scopes) if setting.written)
+    of_entries = (setting for setting, _ in context.settings("indexes_root"))
+    settings = once((*(part.get("indexes_root") for part in context.sections), *of_entries))
+    return (setting for setting in settings if setting.written)
 
 
 def node_local(context: Context, path: str) -> bool | None:
@@ -112,10 +114,21 @@ def absolute(context: Context) -> Iterator[Hit]:
 )
 def null_root(context: Context) -> Iterator[Hit]:
     """An entry sets ``indexes_root`` to null."""
-    scopes = (scope for entry in context.entries if not entry.classic for scope in (entry, *entry.above))
-    for own in once(scope.own("indexes_root") for scope in scopes):
+    for own in once(_own_roots(context)):
         if own.known and own.value is None:
             yield at(own, "null takes the entry out of the mirror.", fix="Remove the key, or name a folder.")
+
+
+def _own_roots(context: Context) -> Iterator[Setting | None]:
+    """What entries and the groups around them say themselves, the groups of one list once."""
+    met: set[Around] = set()
+    for entry in context.entries:
+        if entry.classic:
+            continue
+        yield entry.own("indexes_root")
+        if entry.around not in met:
+            met.add(entry.around)
+            yield from (scope.own("indexes_root") for scope in entry.above)
 
 
 Found = tuple[Entry, str | None, list[str], list[tuple[str, str]]]
@@ -131,7 +144,7 @@ def sidecars(context: Context) -> list[Found]:
 
 def _look(context: Context) -> Iterator[Found]:
     looked = 0
-    chosen: list[tuple[Entry, str | None]] = []
+    chosen: list[tuple[Entry, str | None, list[tuple[str, Source]]]] = []
     for entry in context.entries:
         if not _looked_for(entry):
             continue
@@ -143,11 +156,11 @@ def _look(context: Context) -> Iterator[Found]:
         if looked > _MOST_LOOKED_AT:
             context.unknown(f"the sidecars of {entry.name} and after it", "a build, which verifies all of them")
             break
-        chosen.append((entry, root))
-    places = ((context.lookups.index_of(source, base), source) for entry, base in chosen for source in entry.sources)
-    context.lookups.prepare([(place, source) for place, source in places if place is not None])
-    for entry, base in chosen:
-        yield _entry(context, entry, base)
+        places = ((context.lookups.index_of(source, root), source) for source in entry.sources)
+        chosen.append((entry, root, [(place, source) for place, source in places if place is not None]))
+    context.lookups.prepare([pair for _, _, pairs in chosen for pair in pairs])
+    for entry, base, pairs in chosen:
+        yield _entry(context, entry, base, pairs)
 
 
 def _looked_for(entry: Entry) -> bool:
@@ -161,14 +174,11 @@ def _looked_for(entry: Entry) -> bool:
     )
 
 
-def _entry(context: Context, entry: Entry, root: str | None) -> Found:
+def _entry(context: Context, entry: Entry, root: str | None, pairs: list[tuple[str, Source]]) -> Found:
     missing: list[str] = []
     bad: list[tuple[str, str]] = []
     unknown = 0
-    for source in entry.sources:
-        side = context.lookups.index_of(source, root)
-        if side is None:
-            continue
+    for side, source in pairs:
         state = context.lookups.sidecar(side, source)
         if state is None:
             unknown += 1

@@ -24,8 +24,7 @@ def _config(rest: str, top: str = "indexed: true") -> str:
 def _declared(context: Context) -> Iterator[tuple[Setting, Any]]:
     """Every written ``index_pack``, once, with the first entry that it serves."""
     seen: set[tuple[Any, ...]] = set()
-    for entry in context.entries:
-        setting = entry.get("index_pack")
+    for setting, entry in context.settings("index_pack"):
         if setting.written and setting.known and setting.value is not None and setting.pointer not in seen:
             seen.add(setting.pointer)
             yield setting, entry
@@ -160,8 +159,9 @@ def judged(context: Context) -> list[Judged]:
 )  # fmt: skip
 def open_files(context: Context) -> Iterator[Hit]:
     """Fewer than one."""
-    scopes = [*context.sections, *context.entries]
-    for setting in once(scope.get("index_pack_max_open_files") for scope in scopes):
+    key = "index_pack_max_open_files"
+    of_entries = (setting for setting, _ in context.settings(key))
+    for setting in once((*(part.get(key) for part in context.sections), *of_entries)):
         if not setting.written or not setting.known:
             continue
         value = setting.value

@@ -10,6 +10,7 @@ from blendex.blend.patterns import expand
 from blendex.errors import BlendexError
 from blendex.lint.context import Context
 from blendex.lint.model import Severity
+from blendex.lint.paths import ordinary
 from blendex.lint.rule import CODE, OURS, Example, Hit, on, rule
 from blendex.lint.rules.examples import one_entry as example
 from blendex.lint.scopes import Entry
@@ -42,7 +43,7 @@ def _loose(entry: Entry) -> bool:
 )
 def aggregate(context: Context) -> Iterator[Hit]:
     """One manifest stands beside several tars, and no pack routes its rows."""
-    for entry in context.entries:
+    for entry in _several(context):
         for manifests, tars in _groups(context, entry):
             if len(manifests) == 1 and len(tars) > 1 and _loose(entry) and (entry.training or entry.alone):
                 yield on(
@@ -54,10 +55,19 @@ def aggregate(context: Context) -> Iterator[Hit]:
                 break
 
 
+def _several(context: Context) -> list[Entry]:
+    """Entries of manifests and tars, but for those that are one plain file beside another, which need no pairing."""
+    if "several" not in context.memory:
+        native = ((entry, context.specs(entry)) for entry in context.entries if entry.native)
+        context.memory["several"] = [
+            entry for entry, specs in native if len(specs) != 2 or not all(ordinary(spec) for spec in specs)
+        ]
+    found: list[Entry] = context.memory["several"]
+    return found
+
+
 def _groups(context: Context, entry: Entry) -> Iterator[tuple[list[str], list[str]]]:
     """The manifests and tars of an entry that one reader gets: all of them, or list item by list item."""
-    if not entry.native:
-        return
     specs = context.specs(entry)
     manifests = [spec for spec in specs if spec.key == "manifest_filepath"]
     tars = [spec for spec in specs if spec.key == "tarred_audio_filepaths"]
@@ -94,7 +104,7 @@ def _groups(context: Context, entry: Entry) -> Iterator[tuple[list[str], list[st
 )
 def pairing(context: Context) -> Iterator[Hit]:
     """Names carry no numbers, or the numbers differ."""
-    for entry in context.entries:
+    for entry in _several(context):
         if not (entry.training or entry.alone):
             continue
         for manifests, tars in _groups(context, entry):
@@ -161,6 +171,8 @@ def _last_number(path: str) -> int | None:
 def shar_fields(context: Context) -> Iterator[Hit]:
     """The fields of a Shar map differ in their number of shards."""
     for entry in context.entries:
+        if not entry.has("shar_path"):
+            continue
         counts: dict[str, int] = {}
         for spec in context.specs(entry):
             if spec.key == "shar_path" and spec.form in ("jsonl", "tar"):

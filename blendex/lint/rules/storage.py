@@ -30,7 +30,7 @@ def _place(context: Context, name: str, message: str, value: str, wanted: str, f
 
 
 def _tars_remote(context: Context) -> bool:
-    return any("://" in source.path and source.kind != "jsonl" for entry in context.entries for source in entry.sources)
+    return any("://" in source.path and source.kind != "jsonl" for source in context.sources)
 
 
 @rule(
@@ -126,10 +126,10 @@ def needless(context: Context) -> Iterator[Hit]:
 )
 def remote_lines(context: Context) -> Iterator[Hit]:
     """JSON lines are remote."""
-    for entry in context.entries:
-        for spec in context.specs(entry):
-            if "://" in spec.text and spec.form == "jsonl" and not spec.text.startswith("pipe:"):
-                yield on(entry, "JSON lines are read from an object store, row by "
-                                "row.", key=spec.key, value=spec.text[:200],
-                         fix="Keep a copy on a shared filesystem, beside the remote audio.")  # fmt: skip
-                break
+    told = None
+    for entry, spec in context.odd_paths:
+        if entry is told or "://" not in spec.text or spec.form != "jsonl" or spec.text.startswith("pipe:"):
+            continue
+        told = entry
+        yield on(entry, "JSON lines are read from an object store, row by row.", key=spec.key, value=spec.text[:200],
+                 fix="Keep a copy on a shared filesystem, beside the remote audio.")  # fmt: skip
