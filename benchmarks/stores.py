@@ -31,10 +31,10 @@ from benchmarks.shaped import core_waits, elsewhere, ranges
 from blendex.errors import BlendexError
 from blendex.formats.kinds import build
 from blendex.storage import batch
+from blendex.storage.endpoints import open_profile
 from blendex.storage.interface import Figures
 from blendex.storage.profiles import Profile
 from blendex.storage.reader import FLIGHT, OpenedObject
-from blendex.storage.stores import open_profile
 from tests.support import aistore
 
 # Manifests

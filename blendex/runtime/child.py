@@ -17,16 +17,17 @@ import select
 import signal
 import sys
 import threading
-import traceback
 from typing import Any
 
 from blendex.errors import BlendexError, passing
-from blendex.runtime import frames
+from blendex.runtime import footprint, frames
 from blendex.runtime.inhand import InHand
 
 # How a child says why it ended itself: its pages passed the limit, or an allocation was refused.
 WATCHDOG_EXIT, LIMIT_EXIT = 77, 78
 WATCH_SECONDS = 0.05
+# A child that was given nothing for so long is at rest. Between units that follow each other nothing is dropped.
+REST_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1
 # RLIMIT_DATA counts what is reserved, the limit of a call means pages. What is reserved and untouched when a call
 # begins is allowed on top, and this for the stacks and allocator arenas of threads that the call begins itself: a plan
@@ -130,7 +131,7 @@ class _Child:
         except BlendexError as error:
             self.send({"error": error.as_dict()})
         except Exception as error:
-            traceback.print_exc()
+            sys.excepthook(type(error), error, error.__traceback__)
             if isinstance(error, OSError) and (named := passing(error)) is not None:
                 self.send({"error": named.as_dict()})
                 return
@@ -143,9 +144,10 @@ class _Child:
                 }
             )
         else:
-            rest = self.measure()
+            self.measure()
             self.limit_memory(0)
-            self.send({"result": result, "peak": self.peak, "peaks": self.peaks, "rest": rest})
+            footprint.trim()
+            self.send({"result": result, "peak": self.peak, "peaks": self.peaks, "rest": anonymous_bytes()})
 
 
 def main() -> None:
@@ -163,9 +165,17 @@ def main() -> None:
     child = _Child(package, 0, outbox, InHand(hand))
     os.close(hand)
     threading.Thread(target=child.watch, daemon=True).start()
+    inbox = select.poll()
+    inbox.register(child.inbox, select.POLLIN)
     with contextlib.suppress(BrokenPipeError):
-        while (message := frames.read(child.inbox)) is not None:
+        while True:
+            if not inbox.poll(int(REST_SECONDS * 1000)):
+                footprint.drop_code()
+            if (message := frames.read(child.inbox)) is None:
+                return
             child.call(message)
+            del message
+            footprint.trim()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from blendex.errors import BlendexError
+
 
 class Trouble(Enum):
     """What a failure asks for."""
@@ -42,6 +44,10 @@ class StoreFailure(Exception):  # noqa: N818 -- the word for what drivers raise
         self.detail = detail
         self.status = status
         self.wait = wait
+
+
+class DamagedError(BlendexError):
+    """The checksum of a whole object that was read in pieces is another one than its store tells: read it again."""
 
 
 def of_status(status: int, wait: float | None = None) -> StoreFailure:

@@ -8,14 +8,16 @@ import stat as stat_module
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from blendex.errors import BlendexError, Code, passing
 from blendex.storage import beneath
 from blendex.storage.interface import Figures, Stat
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 STAT_BATCH = 64
 
@@ -186,6 +188,8 @@ class LocalStorage:
             for batch in batches:
                 yield from self._try_stat(batch)
             return
+        from concurrent.futures import ThreadPoolExecutor  # 0.5 MB with logging, which whoever indexes does not need
+
         with ThreadPoolExecutor(self._threads) as pool:
             # A few batches per thread are under way: 400,000 addresses must not queue 400,000 answers.
             under_way: deque[Future[list[Stat | BlendexError]]] = deque()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from blendex.errors import BlendexError, Code
-from blendex.storage.failures import StoreFailure, Trouble
+from blendex.storage.failures import DamagedError, StoreFailure, Trouble
 from blendex.storage.profiles import Place, Profile
 
 MOST_TRIES = 5
@@ -106,10 +106,6 @@ class Tries:
             raise told(failure, place, self._profile) from None
         self.waited += 1
         self._sleep(wait)
-
-
-class DamagedError(BlendexError):
-    """The checksum of a whole object that was read in pieces is another one than its store tells: read it again."""
 
 
 def damaged(place: Place, kind: str) -> DamagedError:

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 from blendex.errors import BlendexError
 from blendex.storage import hosts
+from blendex.storage.endpoints import open_profile
 from blendex.storage.failures import StoreFailure, Trouble
 from blendex.storage.interface import Figures, Stat
 from blendex.storage.objects import ObjectStorage
 from blendex.storage.patience import told
 from blendex.storage.profiles import Place, Profile
-from blendex.storage.stores import open_profile
 
 # Signatures of S3 are refused from 15 minutes on; a minute is what a clock that is looked after stays below.
 SKEW_SECONDS = 60.0

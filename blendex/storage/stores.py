@@ -1,26 +1,18 @@
 """All stores that a child may read, behind one interface: paths go to the local one, URLs to their endpoints.
 
-An SDK is imported when the first object of its kind is asked for.
+What reads objects is imported with the first of them, and the SDK of its kind: a child that reads files holds neither.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from blendex.errors import BlendexError, Code
-from blendex.storage.driver import Driver
-from blendex.storage.endpoint import Endpoint
-from blendex.storage.failures import StoreFailure
 from blendex.storage.interface import Figures, Opened, Stat, Storage
 from blendex.storage.local import LocalStorage
-from blendex.storage.objects import ObjectStorage
-from blendex.storage.patience import told
-from blendex.storage.profiles import Place, Profile, place_of
+from blendex.storage.profiles import Profile, place_of
 
 
 class Stores:
@@ -59,19 +51,10 @@ class Stores:
                     file=address,
                     next_step="Add it to BLENDEX_STORES of every process, or build again.",
                 )
-            self._opened[place.profile] = self._open(profile, place)
+            from blendex.storage.endpoints import open_for  # 1.8 MB with what it imports
+
+            self._opened[place.profile] = open_for(place, profile, self.figures)
         return self._opened[place.profile]
-
-    def _open(self, profile: Profile, place: Place) -> Storage:
-        try:
-            store = open_profile(profile, self.figures)
-        except StoreFailure as failure:
-            raise told(failure, place, profile) from None
-        if profile.local_mirrors:
-            from blendex.storage.mirrored import Mirrored
-
-            return Mirrored(store, profile, self.figures)
-        return store
 
     def stat(self, address: str) -> Stat:
         """What the store of an address says of it."""
@@ -134,59 +117,6 @@ class Stores:
         for store in self._opened.values():
             store.close()
         self._opened.clear()
-
-
-# Drivers hold connections, and making one takes half a second: a process keeps a few, by all that a profile says.
-KEPT_DRIVERS = 8
-_drivers: OrderedDict[Profile, Driver] = OrderedDict()
-_drivers_lock = threading.Lock()
-
-
-def _driver(profile: Profile) -> Driver:
-    key = replace(profile, pace=Frozen(), environment=Frozen(profile.environment))
-    with _drivers_lock:
-        if key in _drivers:
-            _drivers.move_to_end(key)
-            return _drivers[key]
-        if profile.kind == "s3":
-            from blendex.storage.s3 import S3Driver
-
-            made: Driver = S3Driver(profile)
-        elif profile.kind == "http":
-            from blendex.storage.web import WebDriver
-
-            made = WebDriver(profile)
-        else:
-            from blendex.storage.aistore import AisDriver
-
-            made = AisDriver(profile)
-        _drivers[key] = made
-        if len(_drivers) > KEPT_DRIVERS:
-            _drivers.popitem(last=False)[1].close()
-        return made
-
-
-class Frozen(dict[str, Any]):
-    """A dict that never changes, and can be looked for."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-
-def open_profile(profile: Profile, figures: Figures) -> ObjectStorage:
-    """The store of a profile.
-
-    Raises:
-        StoreFailure: its SDK is missing or unknown, or refuses the settings.
-    """
-    driver = _driver(profile)
-    endpoint = Endpoint(profile, driver, figures)
-    if profile.kind != "aistore":
-        return ObjectStorage(endpoint)
-    from blendex.storage.aistore import AisDriver, AisStorage
-
-    assert isinstance(driver, AisDriver)
-    return AisStorage(endpoint, driver)
 
 
 def open_stores(arguments: Mapping[str, Any], clock_dir: str | None = None) -> Stores:

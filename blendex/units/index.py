@@ -17,8 +17,8 @@ from blendex.errors import AWAY, PASSING, BlendexError, Code
 from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build, recipe
 from blendex.storage.driver import identity
+from blendex.storage.failures import DamagedError
 from blendex.storage.interface import Opened
-from blendex.storage.patience import DamagedError
 from blendex.storage.profiles import is_object
 from blendex.storage.root import Root
 from blendex.storage.stores import Stores, open_stores

@@ -40,7 +40,6 @@ from blendex.storage.driver import identity, is_weak
 from blendex.storage.local import token_mtime_ns
 from blendex.storage.root import Root, create, flush_file, flush_filesystem, flush_folder, write_all
 from blendex.storage.stores import open_stores
-from blendex.units import access
 from blendex.units.cross import check
 from blendex.units.facts import Facts
 from blendex.units.job import read_job
@@ -397,6 +396,8 @@ def _access(root: Root, arguments: dict[str, Any]) -> dict[str, Any]:
         return {"datasets": [], "environment": needed}
     storage = open_stores(arguments)
     try:
+        from blendex.units import access  # and what reads objects, 1.3 MB, for builds that have something to try
+
         found = access.check(root, arguments, storage) or {}
     finally:
         storage.close()

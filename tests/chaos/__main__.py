@@ -1,36 +1,58 @@
-"""``python -m tests.chaos``: many random crash points, on all scenarios; prints its seed."""
+"""``python -m tests.chaos``: every crash point of all scenarios, then random ones; prints its seed."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import tempfile
 import time
 from collections import Counter as Tally
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from rich.progress import track
 
 from tests.chaos import collecting
-from tests.chaos.trial import Scenario, prepare, trial
+from tests.chaos.trial import LOST_SHARE, Scenario, prepare, trial
 from tests.support.corpus import wait_until_calm
 
 
-def one(folder: Path, scenarios: list[Scenario], seed: int, number: int) -> str:
-    """One random trial; what the process was about to do when it was stopped."""
+def point(scenarios: list[Scenario], seed: int, number: int) -> tuple[Scenario, int, bool]:
+    """What trial ``number`` stops, before which change, and whether the catalog is lost then: each once, then any."""
+    for scenario in scenarios:
+        if number < 2 * scenario.steps:
+            return scenario, number // 2 + 1, number % 2 == 1
+        number -= 2 * scenario.steps
     chance = random.Random(f"{seed}/{number}")
     scenario = chance.choice(scenarios)
-    stop_at = chance.randint(1, scenario.steps)
-    place = folder / f"trial-{number}"
-    place.mkdir()
+    return scenario, chance.randint(1, scenario.steps), chance.random() < LOST_SHARE
+
+
+def _place(folder: Path) -> Path:
+    """Where this process tries."""
+    place = folder / f"process-{os.getpid()}"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def one(folder: Path, scenarios: list[Scenario], seed: int, number: int) -> str:
+    """One trial; what the process was about to do when it was stopped."""
+    scenario, stop_at, lost = point(scenarios, seed, number)
     try:
-        trial(place, scenario, stop_at)
+        trial(_place(folder), scenario, stop_at, lost=lost)
     except BaseException as error:
-        raise RuntimeError(f"{scenario.name}, stopped at {stop_at} of {scenario.steps}, seed {seed}") from error
-    place.rmdir()
+        what = f"{scenario.name}, stopped at {stop_at} of {scenario.steps}{', its catalog lost' * lost}"
+        raise RuntimeError(f"{what}, seed {seed}") from error
     return f"{scenario.name} {scenario.trail[stop_at - 1]}"
+
+
+def one_collecting(folder: Path, ground: collecting.Ground, stop_at: int) -> str:
+    """One trial of collecting; what the process was about to do when it was stopped."""
+    collecting.trial(_place(folder), ground, stop_at)
+    return f"collect {ground.trail[stop_at - 1]}"
 
 
 def main() -> None:
@@ -41,21 +63,26 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
-    print(f"seed {seed}, {options.count} crash points")
+    print(f"seed {seed}, {options.count} crash points", flush=True)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scenarios = prepare(folder)
+        steps = sum(scenario.steps for scenario in scenarios)
+        print(f"{steps} points, each with and without its catalog, then any of them at random", flush=True)
         wait_until_calm()
         tally: Tally[str] = Tally()
-        with ProcessPoolExecutor(options.processes) as pool:
-            work = pool.map(partial(one, folder, scenarios, seed), range(options.count), chunksize=8)
-            for place in track(work, total=options.count, description="crash points"):
-                tally[place] += 1
         ground = collecting.prepare(folder / "collecting")
-        for stop_at in track(range(1, ground.steps + 1), description="crash points of collecting"):
-            collecting.trial(folder, ground, stop_at)
-            tally[f"collect {ground.trail[stop_at - 1]}"] += 1
+        with ProcessPoolExecutor(options.processes) as pool:
+            work = chain(
+                pool.map(partial(one_collecting, folder, ground), range(1, ground.steps + 1), chunksize=8),
+                pool.map(partial(one, folder, scenarios, seed), range(options.count), chunksize=8),
+            )
+            total = ground.steps + options.count
+            for number, place in enumerate(track(work, total=total, description="crash points"), start=1):
+                tally[place] += 1
+                if number % 500 == 0:
+                    print(f"{number} of {total}, 0 violations, {time.monotonic() - started:.0f} s", flush=True)
     for place, count in sorted(tally.items()):
         print(f"{count:6} {place}")
     print(f"{sum(tally.values())} stopped and restarted, 0 violations, {time.monotonic() - started:.0f} s")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import trial as trials
-from tests.chaos.trial import Scenario, check_mirrors, prepare, trial
+from tests.chaos.trial import LOST_SHARE, Scenario, check_mirrors, prepare, trial
 from tests.support.corpus import sidecars, wait_until_calm
 
 pytestmark = pytest.mark.slow
@@ -35,8 +35,10 @@ def test_stopped_anywhere_nothing_partial_is_seen_and_a_restart_ends_well(
     for _ in range(COUNT):
         scenario = chance.choice(scenarios)
         stop_at = chance.randint(1, scenario.steps)
-        print(f"seed {seed}: {scenario.name} stopped before change {stop_at} ({scenario.trail[stop_at - 1]})")
-        trial(tmp_path, scenario, stop_at)
+        lost = chance.random() < LOST_SHARE
+        what = f"{scenario.name} stopped before change {stop_at} ({scenario.trail[stop_at - 1]})"
+        print(f"seed {seed}: {what}{', its catalog lost' * lost}")
+        trial(tmp_path, scenario, stop_at, lost=lost)
 
 
 def test_the_trail_holds_every_step_of_the_protocols(scenarios: list[Scenario]) -> None:
@@ -66,7 +68,7 @@ def test_the_checks_see_a_publish_that_is_not_one_rename(
     start = first.trail.index("chmod")
     for stop_at in range(start, first.steps):
         try:
-            trial(tmp_path, first, stop_at)
+            trial(tmp_path, first, stop_at, lost=False)
         except BaseException:
             found += 1
             break

@@ -19,8 +19,11 @@ from blendex.formats.packreader import PackReader
 from blendex.formats.packreader import verify as prove
 from blendex.units.verify import run as verify
 from tests.chaos.crash import Counter, in_child
-from tests.support.corpus import corpus, sidecars, site, submission
+from tests.chaos.opening import opened
+from tests.support.corpus import corpus, empty_catalog, sidecars, submission
 from tests.support.inline import InlineRunner
+
+LOST_SHARE = 0.25  # of random trials
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def prepare(folder: Path) -> list[Scenario]:
     second = first + corpus(data, shards=1, name="b")
     third = corpus(data, shards=1, name="c")
     empty = folder / "empty"
-    site(empty)
+    opened(empty).work.engine.dispose()
     one = folder / "one"
     _calm(one, submission(first, data, name="stable"))
     touched = folder / "touched"
@@ -59,14 +62,14 @@ def prepare(folder: Path) -> list[Scenario]:
 
 
 def _run(root: Path, what: Submission, counter: Counter | None = None) -> dict[str, Any]:
-    opened = site(root, lease_seconds=600, stat_threads=1)
+    place = opened(root)
     if counter is not None:
-        counter.watch(opened.work.engine)
+        counter.watch(place.work.engine)
         with counter.patched():
-            result = run_build(opened, what, runner=InlineRunner())
+            result = run_build(place, what, runner=InlineRunner())
     else:
-        result = run_build(opened, what, runner=InlineRunner())
-    opened.work.engine.dispose()
+        result = run_build(place, what, runner=InlineRunner())
+    place.work.engine.dispose()
     return result
 
 
@@ -118,14 +121,17 @@ def check_mirrors(root: Path) -> None:
             assert Path(name.read_text().strip(), "READY").exists(), name
 
 
-def trial(folder: Path, scenario: Scenario, stop_at: int) -> None:
-    """Stop ``scenario`` before its ``stop_at``-th change, restart, check everything."""
-    root = folder / f"{scenario.name}-{stop_at}"
+def trial(folder: Path, scenario: Scenario, stop_at: int, *, lost: bool) -> None:
+    """Stop ``scenario`` before its ``stop_at``-th change, restart, check everything.
+
+    ``lost``: it is restarted without its catalog; else the dead worker's leases have run out.
+    """
+    root = folder / "root"
     _copy(scenario.before, root)
     status = in_child(lambda: _forked(root, scenario, stop_at))
     assert status in (0, -9), f"{scenario.name} at {stop_at}: exit status {status}"
     check_mirrors(root)
-    if stop_at % 4 == 0:
+    if lost:
         _lose_catalog(root)
     else:
         _expire(root)
@@ -138,11 +144,11 @@ def trial(folder: Path, scenario: Scenario, stop_at: int) -> None:
     assert os.stat(result["path"]).st_mode & 0o777 == 0o555
     if scenario.submission.name:
         assert (root / "names" / scenario.submission.name).read_text().strip() == result["path"]
-    opened = site(root)
-    if stop_at % 4:
-        reap.reap(opened)
+    place = opened(root)
+    if not lost:
+        reap.reap(place)
         assert sorted(os.listdir(root / "staging")) == []
-    opened.work.engine.dispose()
+    place.work.engine.dispose()
     if scenario.name == "touch":
         for path in Path(result["path"]).rglob("*.idx"):
             if path.name.startswith("manifest_0"):
@@ -156,12 +162,14 @@ def _forked(root: Path, scenario: Scenario, stop_at: int) -> None:
 
 def _expire(root: Path) -> None:
     """Time passes: the dead worker's leases run out."""
-    opened = site(root)
-    with opened.work.write() as session:
+    place = opened(root)
+    with place.work.write() as session:
         session.execute(text("UPDATE units SET lease_until = 0 WHERE state = 'leased'"))
-    opened.work.engine.dispose()
+    place.work.engine.dispose()
 
 
 def _lose_catalog(root: Path) -> None:
+    """In its place, one as the first opening makes it: the migrations themselves are tested elsewhere."""
     for path in root.glob("catalog.sqlite*"):
         path.unlink()
+    shutil.copyfile(empty_catalog(), root / "catalog.sqlite")

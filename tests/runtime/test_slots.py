@@ -15,9 +15,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from blendex.builds import admission
 from blendex.runtime import budget, frames
 from blendex.runtime.inhand import InHand
 from blendex.runtime.slots import Call, Slots
+from tests.support.corpus import corpus
 
 
 @pytest.fixture(autouse=True)
@@ -148,25 +150,73 @@ def test_most_memory_is_told_by_sort(slots: Slots) -> None:
 
 
 def test_a_child_at_rest_is_small(slots: Slots, tmp_path: Path) -> None:
-    """What it has for itself after a unit of the product: pages of libraries are shared by all children."""
+    """After one unit of the product and after many: in all, and what it has for itself."""
     made = Slots(1, "blendex.units")
     others = set(psutil.Process().children())  # of servers that other tests have started
-    (tmp_path / "staging").mkdir()
-    unit = {"root": str(tmp_path), "roots": ["/"], "attempt": "a.1-1", "compat": "", "sources": []}
-    try:
-        made.start(Call("blendex.units.index:run", unit))
-        assert made.outcomes.get(timeout=60).cause == "done"
+    for folder in ("staging", "objects"):
+        (tmp_path / folder).mkdir()
+    corpus(tmp_path / "data", shards=4, rows=30)
+    files = sorted((tmp_path / "data").rglob("*.*"))
+    kinds = {".json": "jsonl", ".tar": "nemo_tar"}
+    sources = [[kinds[path.suffix], str(path), str(path)] for path in files if path.suffix in kinds]
+    assert len(sources) == 8
+    unit = {"root": str(tmp_path), "roots": ["/"], "attempt": "a.1-1", "compat": "", "sources": sources}
+
+    def work(units: int) -> psutil.Process:
+        for _ in range(units):
+            made.start(Call("blendex.units.index:run", unit, memory=200 * 2**20))
+            outcome = made.outcomes.get(timeout=60)
+            assert outcome.cause == "done"
+            assert outcome.result is not None
+            assert len(outcome.result["entries"]) == 8
         (child,) = [item for item in {*psutil.Process().children()} - others if "blendex.units" in item.cmdline()]
-        print(child.memory_full_info())
-        assert child.memory_full_info().uss < 30 * 2**20
-        kept = [os.readlink(f"/proc/{child.pid}/fd/{name}") for name in os.listdir(f"/proc/{child.pid}/fd")]
+        return child
+
+    try:
+        first = work(1)
+        for child in (first, work(50)):
+            assert child == first
+            for _ in range(600):  # it rests when nothing has come for a while
+                if child.memory_info().rss < 30_000_000:
+                    break
+                time.sleep(0.05)
+            print(child.memory_full_info())
+            assert child.memory_info().rss < 30_000_000
+            assert child.memory_full_info().uss < 20_000_000
+        kept = [os.readlink(f"/proc/{first.pid}/fd/{name}") for name in os.listdir(f"/proc/{first.pid}/fd")]
         # Its pipes, its log, which is 1 and 2, and what it has in hand.
         words = ["log" if name.endswith("(deleted)") and "memfd" not in name else name.split(":")[0] for name in kept]
         assert sorted(words) == ["/memfd", "log", "log", "pipe", "pipe"]
-        assert made.used() < 30 * 2**20
+        assert made.used() < admission.REST_BYTES
         assert made.idle() == 1
     finally:
         made.close()
+
+
+def test_what_was_freed_between_is_given_back(slots: Slots) -> None:
+    """Small pieces, every other one still held: the allocator's own threshold sees only what is free at its end."""
+    slots.start(call("scatters", bytes=64 * 2**20))
+    outcome = slots.outcomes.get(timeout=60)
+    assert outcome.peak > 64 * 2**20
+    assert slots.used() < 40 * 2**20
+    slots.start(call("echo"))
+    second = slots.outcomes.get(timeout=60).result
+    assert outcome.result is not None
+    assert second is not None
+    assert second["pid"] == outcome.result["pid"]
+
+
+def test_reading_files_imports_nothing_of_what_reads_objects() -> None:
+    code = (
+        "import sys, blendex.runtime.child, blendex.units.index\n"
+        "print(*sys.modules)"
+    )  # fmt: skip
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "numpy" in told
+    assert not {
+        "blendex.storage.endpoint", "blendex.storage.objects", "concurrent.futures", "logging", "shutil", "statistics",
+        "ssl", "socket", "subprocess", "multiprocessing", "sqlalchemy", "pydantic", "boto3", "aistore",
+    } & set(told)  # fmt: skip
 
 
 def test_the_end_of_its_pipe_ends_a_child_in_mid_call() -> None:

@@ -16,10 +16,10 @@ from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.errors import BlendexError, Code
+from blendex.storage.endpoints import open_profile
 from blendex.storage.hosts import allowed
 from blendex.storage.interface import Figures
 from blendex.storage.profiles import Profile
-from blendex.storage.stores import open_profile
 from tests.stores.reading import MANIFESTS, MENDED, OBJECTS, PATIENCE, TARS, index, judge
 from tests.stores.test_doctor import examined
 from tests.support import faultproxy, files

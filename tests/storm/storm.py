@@ -80,6 +80,7 @@ class Storm:
         self.postgres = services.Postgres()
         self.redis = services.Redis()
         self._mounted = False
+        self._new_api: threading.Thread | None = None
         root = self.folder / "root"
         root.mkdir()
         self._mount(root)
@@ -115,6 +116,8 @@ class Storm:
             self.collecting.end()
         for thread in self._threads:
             thread.join(30)
+        if self._new_api is not None:
+            self._new_api.join()
         self.cluster.close()
         self.redis.close()
         self.postgres.close()
@@ -201,9 +204,18 @@ class Storm:
         return False
 
     def kill_api(self) -> None:
-        self.cluster.apis.append(Api(self.cluster.environment))
-        self.cluster.apis.pop(0).kill()
+        """SIGKILL to the one that is asked; the other one answers, and the storm goes on, until there is a new one."""
+        self.cluster.apis.pop().kill()
         self.events["SIGKILL api"] += 1
+        self._new_api = threading.Thread(target=self._start_api)
+        self._new_api.start()
+
+    def _start_api(self) -> None:
+        try:
+            self.cluster.apis.insert(0, Api(self.cluster.environment))
+        except BaseException as error:
+            self.broken.append(error)
+            raise
 
     def pause_worker(self) -> None:
         """SIGSTOP, parent and children, for longer than a lease."""
@@ -268,11 +280,17 @@ class Storm:
         return {"state": "unknown"}
 
     def ended(self, build: str, seconds: float) -> dict[str, Any]:
-        found: dict[str, Any] = wait_for(
-            lambda: (shown := self.show(build))["state"] in ("ready", "failed", "cancelled") and shown,
-            seconds, 0.2, f"build {build} does not end: {self.show(build)}",
-        )  # fmt: skip
-        return found
+        shown: dict[str, Any] = {}
+
+        def over() -> bool:
+            shown.update(self.show(build))
+            return shown["state"] in ("ready", "failed", "cancelled")
+
+        until = time.monotonic() + seconds
+        while not over():
+            assert time.monotonic() < until, f"build {build} does not end: {shown}"
+            time.sleep(0.2)
+        return shown
 
     def blow(self, builds: list[str], *, each: int, most: float) -> None:
         """Let things happen while these builds run: kills by place, the other misfortunes one after another.

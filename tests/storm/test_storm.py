@@ -21,7 +21,7 @@ from tests.storm import checks
 from tests.storm.checks import ViolationError
 from tests.storm.corpus import POISONS
 from tests.storm.plant import StormSlots, work_not_shared
-from tests.storm.rounds import one, table
+from tests.storm.rounds import one, prepare, table
 from tests.storm.storm import MIB, Storm, reads
 from tests.support import corpus, services
 from tests.support.inline import InlineRunner
@@ -39,7 +39,7 @@ def pytest_runtest_setup() -> None:
 def test_a_short_storm_changes_nothing_but_time(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
-    storm = one(tmp_path, seed, shards=40, variants=1, each=2, seconds=60)
+    storm = short(tmp_path, seed, shards=40, each=2)
     print(table([storm]))
     assert sum(storm.kills.values()) >= 2
 
@@ -69,7 +69,7 @@ def test_the_same_workers_with_their_ledger_keep_the_budget(tmp_path: Path) -> N
 )
 def test_a_planted_mistake_is_seen(tmp_path: Path, bug: str, told: str) -> None:
     with pytest.raises(ViolationError, match=told):
-        one(tmp_path, 7, shards=60, variants=1, each=3, seconds=60, bug=bug)
+        short(tmp_path, 7, shards=60, each=3, bug=bug)
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -150,6 +150,14 @@ def site_of_one_build(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     built = run_build(site, corpus.submission(corpus.corpus(folder / "data"), folder), runner=InlineRunner())
     site.work.engine.dispose()
     yield folder / "root", built
+
+
+def short(folder: Path, seed: int, *, shards: int, each: int, bug: str | None = None) -> Storm:
+    """A storm of a minute over two builds."""
+    for name in ("ground", "storm"):
+        (folder / name).mkdir()
+    ground = prepare(folder / "ground", shards=shards, variants=1)
+    return one(folder / "storm", ground, seed, each=each, seconds=60, bug=bug)
 
 
 def heavy_only(folder: Path, bug: str | None) -> None:

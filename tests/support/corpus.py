@@ -71,7 +71,7 @@ def corpus(folder: Path, shards: int = 3, rows: int = 5, name: str = "a", size: 
 
 
 @cache
-def _empty_catalog() -> Path:
+def empty_catalog() -> Path:
     """A catalog as its first opening leaves it: a copy costs a hundredth of the migrations."""
     folder = tempfile.mkdtemp(prefix="blendex-catalog-")
     atexit.register(shutil.rmtree, folder)
@@ -85,7 +85,7 @@ def site(root: Path, **values: object) -> Site:
     """A site on a fresh or known root, with quick polls."""
     if values.get("database_url") is None and not root.exists():
         root.mkdir(parents=True)
-        shutil.copyfile(_empty_catalog(), root / "catalog.sqlite")
+        shutil.copyfile(empty_catalog(), root / "catalog.sqlite")
     settings = Settings.model_validate({"root": root, "poll_seconds": 0.02, "slots": 2, **values})
     return open_site(settings, ("/",))
 
