@@ -81,7 +81,7 @@ def main() -> None:
             total = ground.steps + options.count
             for number, place in enumerate(track(work, total=total, description="crash points"), start=1):
                 tally[place] += 1
-                if number % 500 == 0:
+                if number % 100 == 0:
                     print(f"{number} of {total}, 0 violations, {time.monotonic() - started:.0f} s", flush=True)
     for place, count in sorted(tally.items()):
         print(f"{count:6} {place}")
