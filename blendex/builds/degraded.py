@@ -39,9 +39,7 @@ def answer(site: Site, build: str) -> Answer:
     Raises:
         BlendexError: catalog_away, for one that the root does not know, or that whoever asks may not see.
     """
-    data = ondisk.ready_build(site.root, build)
-    if data is None or not site.who.sees(data.get("team", "")):
-        raise _unknown_now("build", build)
+    data = _told(site, "build", build, ondisk.ready_build(site.root, build))
     key = data["key"]
     excluded, team = len(data["excluded"]), data.get("team", "")
     return Answer("ready", build, key=key, path=site.root.mirror(key), excluded=excluded, team=team)
@@ -53,19 +51,18 @@ def build_of(site: Site, name: str) -> str:
     Raises:
         BlendexError: catalog_away, for one that the root does not know, or that whoever asks may not see.
     """
-    data = ondisk.name(site.root, name)
+    return str(_told(site, "name", name, ondisk.name(site.root, name))["build"])
+
+
+def _told(site: Site, what: str, name: str, data: dict[str, Any] | None) -> dict[str, Any]:
+    """What the root tells of something, for who may see it; of what it does not know the catalog would, and is away."""
     if data is None or not site.who.sees(data.get("team", "")):
-        raise _unknown_now("name", name)
-    return str(data["build"])
-
-
-def _unknown_now(what: str, name: str) -> BlendexError:
-    """The root does not know it, and the catalog, which would, is away."""
-    return BlendexError(
-        Code.CATALOG_AWAY,
-        f"the database does not answer, and no published {what} {name} is in the root.",
-        next_step="Ask again in a few seconds.",
-    )
+        raise BlendexError(
+            Code.CATALOG_AWAY,
+            f"the database does not answer, and no published {what} {name} is in the root.",
+            next_step="Ask again in a few seconds.",
+        )
+    return data
 
 
 def build(site: Site, answer: Answer) -> dict[str, Any]:
@@ -75,9 +72,7 @@ def build(site: Site, answer: Answer) -> dict[str, Any]:
         BlendexError: catalog_away, for one that the root does not know.
     """
     assert answer.build is not None
-    data = ondisk.ready_build(site.root, answer.build)
-    if data is None:
-        raise _unknown_now("build", answer.build)
+    data = _told(site, "build", answer.build, ondisk.ready_build(site.root, answer.build))
     told = ("id", "owner", "file", "options", "names", "created_at", "checked_at", "sources", "excluded")
     return {name: data[name] for name in told} | {
         "state": "ready",
@@ -98,9 +93,7 @@ def name(site: Site, name: str, answer: Answer) -> dict[str, Any]:
     Raises:
         BlendexError: catalog_away, for one that the root does not know.
     """
-    data = ondisk.name(site.root, name)
-    if data is None:
-        raise _unknown_now("name", name)
+    data = _told(site, "name", name, ondisk.name(site.root, name))
     told = {key: data[key] for key in ("name", "build", "version", "history")}
     updated = data["history"][0]["at"] if data["history"] else None
     return told | {"updated_at": updated, "mirror": answer.key, "path": answer.path, "degraded": CATALOG}
