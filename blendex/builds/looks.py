@@ -8,12 +8,12 @@ a new version of its build, so both tell exactly whether anything moved: nobody 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.orm import Session
 
+from blendex.builds.latest import Latest
 from blendex.catalog import trace
 from blendex.catalog.models import Build
 
@@ -33,7 +33,7 @@ class Looks:
     """The last look at each of the builds asked for last. It knows counts, and nothing of who may see what."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, _Look] = OrderedDict()
+        self._kept = Latest[str, _Look](KEPT)
         self._lock = threading.Lock()
         self.made = 0
 
@@ -54,10 +54,7 @@ class Looks:
 
     def _look(self, build: str) -> _Look:
         with self._lock:
-            found = self._kept.setdefault(build, _Look())
-            self._kept.move_to_end(build)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._kept[build] = found = self._kept.get(build) or _Look()
             return found
 
     def _seen(self, session: Session, build: Build, look: _Look) -> trace.Seen:
