@@ -194,10 +194,14 @@ def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElemen
     by item with every row. On SQLite a JSON array of texts or numbers, where five hundred parameters of their own cost
     as much as looking them up; bytes have no JSON and stay parameters.
     """
+    values = list(values)
+    if isinstance(column.type, String):
+        # No text that is kept holds a NUL. PostgreSQL takes none, and SQLite ends a text of a JSON array there.
+        values = [value for value in values if "\0" not in value]
     if session.get_bind().dialect.name == "sqlite":
         if isinstance(column.type, LargeBinary):
             return cast("ColumnElement[bool]", column.in_(values))
-        listed = func.json_each(_json_text(values)).table_valued("value", name="listed")
+        listed = func.json_each(orjson.dumps(values).decode()).table_valued("value", name="listed")
         return cast("ColumnElement[bool]", column.in_(select(listed.c.value)))
     return cast("ColumnElement[bool]", column == any_(literal(values, _array_of(column.type))))
 
@@ -216,33 +220,25 @@ class _Texts(TypeDecorator[Sequence[Any]]):
         return _array_text
 
 
-def _json_text(values: Sequence[Any]) -> str:
-    """A JSON array for ``json_each``, which ends a text at its first NUL: no text that is kept holds one."""
-    listed = orjson.dumps(list(values)).decode()
-    if "\\u0000" in listed:
-        return orjson.dumps([value for value in values if "\0" not in value]).decode()
-    return listed
-
-
 def _array_text(values: Sequence[Any]) -> str:
     if not values:
         return "{}"
     if isinstance(values[0], bytes):
         return '{"\\\\x' + '","\\\\x'.join(map(bytes.hex, values)) + '"}'
-    joined = "\0".join(values)
-    if joined.count("\0") >= len(values):
-        return _array_text([value for value in values if "\0" not in value])  # no text of a database holds one
+    joined = "\0".join(values)  # none of them holds one
     if "\\" in joined or '"' in joined:
         joined = joined.replace("\\", "\\\\").replace('"', '\\"')
     return '{"' + joined.replace("\0", '","') + '"}'
 
 
-_ARRAYS: dict[type[Any], Any] = {String: _Texts(String()), LargeBinary: _Texts(LargeBinary())}
+_TEXTS, _BYTES = _Texts(String()), _Texts(LargeBinary())
 
 
 def _array_of(kind: Any) -> Any:
     """An array of values of a column's type, whatever its length."""
-    return next((array for sort, array in _ARRAYS.items() if isinstance(kind, sort)), None) or postgresql.ARRAY(kind)
+    if isinstance(kind, String):
+        return _TEXTS
+    return _BYTES if isinstance(kind, LargeBinary) else postgresql.ARRAY(kind)
 
 
 def begins(session: Session, column: Any, text: str) -> ColumnElement[bool]:
