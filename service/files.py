@@ -28,24 +28,25 @@ class Files(StaticFiles):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory=directory)
-        self._plain = {
-            path.relative_to(directory).as_posix(): path.read_bytes()
-            for path in directory.rglob("*")
-            if path.is_file() and path.stat().st_size <= MOST_BYTES
-        }
-        self._packed = {
-            name: gzip.compress(data, mtime=0) for name, data in self._plain.items() if len(data) >= LEAST_BYTES
-        }
+        self._plain: dict[str, tuple[bytes, str]] = {}  # with its tag
+        self._packed: dict[str, tuple[bytes, str]] = {}
+        for path in directory.rglob("*"):
+            if path.is_file() and path.stat().st_size <= MOST_BYTES:
+                name, data = path.relative_to(directory).as_posix(), path.read_bytes()
+                tag = hashlib.sha256(data).hexdigest()[:16]
+                self._plain[name] = data, f'"{tag}"'
+                if len(data) >= LEAST_BYTES:
+                    self._packed[name] = gzip.compress(data, mtime=0), f'"{tag}-gz"'
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file, or what is to be said instead of it."""
-        data = self._plain.get(path)
-        if data is None or scope["method"] != "GET":
+        if path not in self._plain or scope["method"] != "GET":
             return await super().get_response(path, scope)
         asked = Headers(scope=scope)
-        headers = {"ETag": f'"{hashlib.sha256(data).hexdigest()[:16]}"', "Vary": "Accept-Encoding"}
+        headers = {"Vary": "Accept-Encoding"}
+        data, headers["ETag"] = self._plain[path]
         if path in self._packed and "gzip" in asked.get("accept-encoding", ""):
-            data = self._packed[path]
-            headers |= {"Content-Encoding": "gzip", "ETag": headers["ETag"][:-1] + '-gz"'}
+            data, headers["ETag"] = self._packed[path]
+            headers["Content-Encoding"] = "gzip"
         answer = Response(data, headers=headers, media_type=mimetypes.guess_type(path)[0])
         return NotModifiedResponse(answer.headers) if self.is_not_modified(answer.headers, asked) else answer
