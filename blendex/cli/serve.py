@@ -71,8 +71,8 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
         sys.stderr.write(
             f"WARNING: whoever reaches {host} may do everything here: BLENDEX_AUTH is none. See docs/security.md.\n"
         )
-    heap.settle()
     app = create_app(site, previews, hands.wake, alive=hands.alive)
+    heap.settle()
     # uvicorn raises the signal that ended it once more, for the handler it found. Without one of ours the process
     # would end there, and what its children had in hand would wait for its leases to run out.
     for number in (signal.SIGTERM, signal.SIGINT):

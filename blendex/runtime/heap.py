@@ -14,6 +14,5 @@ def settle() -> None:
 
     For programs, once they are set up: not for a library, whose process is somebody else's.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 10, 10)
