@@ -87,11 +87,15 @@ def _strip_label(total: dict[str, int]) -> str:
     return f"{count:,} {'unit' if count == 1 else 'units'} of work: {told}"
 
 
-def moving(house: House, session: Session, build: Build, now: float) -> dict[str, Any]:
-    """What of a build moves while it runs."""
+def _kept(session: Session, build: Build) -> dict[str, Any] | None:
+    """What was kept of the units of a build that ended; one that is done again has what was kept before."""
+    return None if describe.is_running(build) else trace.kept(session, build)
+
+
+def moving(house: House, session: Session, build: Build, now: float, kept: dict[str, Any] | None) -> dict[str, Any]:
+    """What of a build moves while it runs, or what was ``kept`` of it."""
     running = describe.is_running(build)
     seen = house.looks.seen(session, build) if running else None
-    kept = trace.kept(session, build) if not running else None
     cells = seen.cells if seen else kept["cells"] if kept else []
     sums = seen.sums if seen else kept["sums"] if kept else {}
     total = _by_state(cells)
@@ -118,11 +122,10 @@ def moving(house: House, session: Session, build: Build, now: float) -> dict[str
     }
 
 
-def _bins(house: House, session: Session, build: Build) -> dict[str, Any] | None:
-    """What of a build ended when, as it is or as it was kept."""
+def _bins(house: House, session: Session, build: Build, kept: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What of a build ended when, as it is or as it was ``kept``."""
     if describe.is_running(build):
         return house.looks.bins(session, build)
-    kept = trace.kept(session, build)
     return kept["bins"] if kept else None
 
 
@@ -244,7 +247,8 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
     with house.site.work.read() as session:
         row = lookup.get_build(house, session, build)
         now = states.now(session)
-        values = moving(house, session, row, now)
+        kept = _kept(session, row)
+        values = moving(house, session, row, now, kept)
         rows = builds.datasets(session, row.id)
         plan, every = _plan(session, row), _found(session, row)
         datasets = describe.datasets(rows[:DATASETS], plan)
@@ -261,7 +265,7 @@ def show(request: Request, house: HouseOf, build: str, problems: Page = 0) -> Re
             "owner": house.site.who.owner,
             "again": row.again,
             "notices": notices.of_build(session, row.id),
-            "speeds": speeds(_bins(house, session, row), TABLE),
+            "speeds": speeds(_bins(house, session, row, kept), TABLE),
         }
         diff = _diff(house, row)
     return page(request, "build.html", now, diff=diff, snippets=snippets(request, row.id), **values)
@@ -287,7 +291,7 @@ async def live(
         with house.site.work.read() as session:
             current = lookup.get_build(house, session, known)
             now = states.now(session)
-            values = moving(house, session, current, now)
+            values = moving(house, session, current, now, _kept(session, current))
         turned = ("turn",) if values["build"]["state"] != shown else ()
         return render("_build.html", now, **values), turned
 
@@ -315,7 +319,7 @@ def plot(house: HouseOf, build: str) -> Response:
     """Bytes and sources per second over time: what the plot shows."""
     with house.site.work.read() as session:
         row = lookup.get_build(house, session, build)
-        bins = _bins(house, session, row)
+        bins = _bins(house, session, row, _kept(session, row))
     rows = speeds(bins)
     return Json(
         {
@@ -336,7 +340,7 @@ def units(
         now = states.now(session)
         running = describe.is_running(row)
         rows = trace.page(session, row.id, state=state or None, after=after, limit=UNITS + 1) if running else []
-        kept = None if running else trace.kept(session, row)
+        kept = _kept(session, row)
     cells = kept["cells"][after : after + UNITS + 1] if kept else []
     more = len(rows) > UNITS or len(cells) > UNITS
     following = (rows[UNITS - 1].unit if rows else after + UNITS) if more else None
