@@ -34,7 +34,7 @@ Tars = Annotated[str, typer.Option(help="offsets, or paths: tars in AIStore are 
 OnBad = Annotated[str, typer.Option(help="fail, or exclude: leave entries with bad sources out.")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorldOptions:
     """What paths and variables of a blend mean."""
 
@@ -45,27 +45,17 @@ class WorldOptions:
     view: View = None
 
 
-@dataclass(frozen=True, slots=True)
-class BlendOptions:
-    """A blend, and what decides what is made of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlendOptions(WorldOptions):
+    """A blend, what its paths and variables mean, and what decides what is made of it."""
 
     blend: Blend
-    base_dir: BaseDir = None
-    data_blend_dir: DataBlendDir = None
-    var: Var = None
-    env: Env = None
-    view: View = None
     allow: Allow = None
     compat: Compat = ""
     on_bad: OnBad = "fail"
     packs: Packs = "auto"
     sidecars: Sidecars = "unpacked"
     tars: Tars = "offsets"
-
-    @property
-    def world(self) -> WorldOptions:
-        """What its paths and variables mean."""
-        return WorldOptions(self.base_dir, self.data_blend_dir, self.var, self.env, self.view)
 
 
 def _options(group: type[Any]) -> list[Parameter]:

@@ -63,7 +63,7 @@ def read_submission(
     return Submission(
         text=text,
         file=file,
-        world=read_world(options.world),
+        world=read_world(options),
         compat=options.compat,
         allow=tuple(part for item in options.allow or () for part in item.split(",") if part),
         on_bad=options.on_bad,

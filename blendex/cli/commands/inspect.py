@@ -32,6 +32,7 @@ def inspect(
         from blendex.cli.submission import read_world
         from blendex.units.against import against
 
-        told = against(str(file), str(blend), read_world(WorldOptions(base_dir, data_blend_dir, var, env)))
+        world = read_world(WorldOptions(base_dir=base_dir, data_blend_dir=data_blend_dir, var=var, env=env))
+        told = against(str(file), str(blend), world)
         found |= {"dataset": told["dataset"], "faults": [*found["faults"], *told["faults"]]}
     output.inspection(found, json)
