@@ -1,7 +1,7 @@
 """Judging: hold every source of a build against what was found in it, and say which packs stand for which sources.
 
 All of it comes out of one pass over the catalog, a few thousand sources at a time: what later steps need of each is
-kept in about 50 bytes a source (``Contents``), and whoever wants more of a source is told while it is in hand.
+kept in 65 bytes a source (``Contents``), and whoever wants more of a source is told while it is in hand.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def content_hash(kind: str, path: str, known: Known) -> str:
 
 
 class Contents:
-    """What the rows of a build hold, as keys, packs and figures want it: 73 bytes a row.
+    """What the rows of a build hold, as keys, packs and figures want it: 65 bytes a row.
 
     Args:
         count: of rows.

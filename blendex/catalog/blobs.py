@@ -32,16 +32,18 @@ def put(session: Session, data: bytes) -> str:
 def get(session: Session, name: str) -> bytes:
     """The bytes stored under a hash."""
     row = session.execute(select(Blob.data, Blob.size).where(Blob.hash == name)).one()
-    return zstandard.ZstdDecompressor().decompress(row.data, max_output_size=row.size)
+    return _unpacked(row.data, row.size)
+
+
+def _unpacked(data: bytes, size: int) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
 
 
 def get_json_up_to(session: Session, name: str, most: int) -> Any:
     """A stored JSON value; None when it has more than ``most`` bytes, and then it is not fetched."""
     small = case((Blob.size <= most, Blob.data))
     row = session.execute(select(small.label("data"), Blob.size).where(Blob.hash == name)).one()
-    if row.data is None:
-        return None
-    return orjson.loads(zstandard.ZstdDecompressor().decompress(row.data, max_output_size=row.size))
+    return None if row.data is None else orjson.loads(_unpacked(row.data, row.size))
 
 
 def put_json(session: Session, value: Any) -> str:
