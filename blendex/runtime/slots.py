@@ -244,6 +244,9 @@ class Slots:
                 work.kill_cause = work.kill_cause or "shutdown"
         self._wake()
         self._thread.join()
+        # Not the supervisor: it may be through before it is woken, and the byte would go to whoever has the number.
+        os.close(self._wake_read)
+        os.close(self._wake_write)
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -269,8 +272,6 @@ class Slots:
             self._forget(process)
             process.end()
         self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
 
     def _forget(self, process: _Process) -> None:
         for descriptor in (process.inbox, process.outbox):

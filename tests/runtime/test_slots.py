@@ -79,6 +79,18 @@ def test_an_error_names_itself_and_loses_nothing(slots: Slots) -> None:
     assert "ZeroDivisionError" in outcome.log
 
 
+def test_a_supervisor_that_is_through_before_it_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots = Slots(1, "tests.runtime.functions")
+    wake = slots._wake
+
+    def late() -> None:
+        slots._thread.join(30)
+        wake()
+
+    monkeypatch.setattr(slots, "_wake", late)
+    slots.close()
+
+
 def test_only_functions_of_the_package_can_be_called() -> None:
     slots = Slots(1, "tests.runtime.functions")
     try:

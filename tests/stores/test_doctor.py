@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from email.utils import formatdate
 from typing import Any
@@ -70,7 +71,8 @@ def test_a_clock_that_differs(monkeypatch: pytest.MonkeyPatch, lab: Cluster) -> 
     monkeypatch.setattr(Wire, "date_time_string", lambda *_: formatdate(time.time() - 3600, usegmt=True))
     found = examined(monkeypatch, lab.profile(buckets=["speech"]))
     assert found["clock"]["verdict"] == "wrong"
-    assert "3600 s ahead of the store" in found["clock"]["says"]
+    # The header has whole seconds, and the answer takes its time.
+    assert re.search(r"360[0-5] s ahead of the store", found["clock"]["says"])
     assert "NTP" in found["clock"]["do"]
 
 
