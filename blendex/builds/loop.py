@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -104,6 +105,7 @@ class ClaimLoop:
         self._errands: set[Future[None]] = set()
         self._held: dict[Key, _Held] = {}
         self._tickets: dict[int, Key] = {}
+        self._outcomes: deque[tuple[Unit, Outcome]] = deque()  # heard of, and not taken over yet
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._deadline = 0.0
@@ -135,8 +137,10 @@ class ClaimLoop:
         try:
             while not self._stop.is_set() and not self._patiently(self._idle):
                 self._wake.clear()
+                # A slot that is free gets its next unit first, what came of the last one is taken over meanwhile.
                 claimed = self._patiently(self._turn)
-                self._take_outcomes(wait=not claimed)
+                settled = self._settle_all()
+                self._hear(wait=not claimed and not settled)
             while self._stop.is_set() and self._any_held() and time.monotonic() < self._deadline:
                 self._take_outcomes(wait=True)
         finally:
@@ -253,10 +257,14 @@ class ClaimLoop:
         limit = read_budget().limit - RESERVE_BYTES
         return limit if self._budget is None else min(limit, self._budget)
 
+    def _promised(self) -> int:
+        """To what runs or is about to: a child that has ended its unit holds what it holds at rest."""
+        return sum(item.memory for item in self._held.values() if not item.ending)
+
     def _taken(self) -> int:
         """Promised to what runs here, and held by children that rest."""
         with self._lock:
-            return sum(item.memory for item in self._held.values()) + self.runner.idle() * admission.REST_BYTES
+            return self._promised() + self.runner.idle() * admission.REST_BYTES
 
     def _free(self) -> int:
         """Slots that nothing runs in or is about to."""
@@ -285,7 +293,7 @@ class ClaimLoop:
             if self._relay is None and (told := builds.outbox(session)):
                 builds.told(session, [number for number, _ in told])
             with self._lock:
-                promised = sum(item.memory for item in self._held.values())
+                promised = self._promised()
             verdict = admission.admit(
                 session,
                 admission.Own(
@@ -366,6 +374,11 @@ class ClaimLoop:
         return self._stop.is_set() and time.monotonic() >= self._deadline
 
     def _take_outcomes(self, *, wait: bool) -> None:
+        self._hear(wait=wait)
+        self._settle_all()
+
+    def _hear(self, *, wait: bool) -> None:
+        """Note what ended since."""
         deadline = self.site.settings.poll_seconds if wait else 0.0
         if wait and self._stop.is_set():
             deadline = max(0.01, min(deadline, self._deadline - time.monotonic()))
@@ -380,11 +393,18 @@ class ClaimLoop:
             with self._lock:
                 item = self._held[self._tickets.pop(outcome.ticket)]
                 item.ending = True
-            unit = item.unit
+            self._outcomes.append((item.unit, outcome))
+
+    def _settle_all(self) -> bool:
+        """Take over what ended; whether anything had."""
+        any_ended = bool(self._outcomes)
+        while self._outcomes:
+            unit, outcome = self._outcomes.popleft()
             try:
                 self._errand(self._settle, unit, outcome)
             except RuntimeError:  # the pool is shut down: this is the end
                 self._settle(unit, outcome)
+        return any_ended
 
     def _settle(self, unit: Unit, outcome: Outcome) -> None:
         """Tell the catalog how an attempt ended, as often as it takes."""
