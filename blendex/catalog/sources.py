@@ -156,14 +156,9 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], 
             [_content(unique[key], object_id) for key in part],
             keys=("hash", "recipe", "strength"),
             then=_move_if_better,
+            new=not _numbers(session, part[:1]),  # where the first is not known, mostly none is
         )
-        content = dialect.table(Content)
-        rows = session.execute(
-            select(content.c.id, content.c.hash, content.c.recipe, content.c.strength).where(
-                dialect.one_of(session, content.c.hash, [bytes.fromhex(key[0]) for key in part])
-            )
-        )
-        contents |= {(found.hex(), recipe, strength): number for number, found, recipe, strength in rows.all()}
+        contents |= _numbers(session, part)
     now = session.execute(select(dialect.now(session))).scalar_one() if at is None else at
     rows_of_sources = [
         {
@@ -179,6 +174,17 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], 
         for entry in entries
     ]
     _upsert(session, rows_of_sources)
+
+
+def _numbers(session: Session, keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
+    """The rows of contents, by (content hash, recipe, strength); of other recipes and strengths, too."""
+    content = dialect.table(Content)
+    found = session.execute(
+        select(content.c.id, content.c.hash, content.c.recipe, content.c.strength).where(
+            dialect.one_of(session, content.c.hash, [bytes.fromhex(key[0]) for key in keys])
+        )
+    )
+    return {(known.hex(), recipe, strength): number for number, known, recipe, strength in found.all()}
 
 
 def _move_if_better(excluded: Any) -> tuple[dict[str, Any], Any]:
@@ -265,21 +271,27 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
     rows = [row for _, row in sorted({(row["address"], row["recipe"]): row for row in rows}.items())]
     for start in range(0, len(rows), AT_ONCE):
         part = rows[start : start + AT_ONCE]
-        _keep_former(session, part)
-        dialect.upsert(session, Source, part, keys=("address", "recipe"), then=_replace_if_changed)
+        held = _held(session, [row["address"] for row in part])
+        _keep_former(session, part, held)
+        dialect.upsert(session, Source, part, keys=("address", "recipe"), then=_replace_if_changed, new=not held)
 
 
-def _keep_former(session: Session, rows: list[dict[str, Any]]) -> None:
+def _held(session: Session, addresses: Sequence[str]) -> list[tuple[int, str, str, int | None]]:
+    """The rows of some addresses, as little of them as can be: number, address, recipe, content."""
+    source = dialect.table(Source)
+    asked = select(source.c.id, source.c.address, source.c.recipe, source.c.content).where(
+        dialect.one_of(session, source.c.address, addresses)
+    )
+    return [(row[0], row[1], row[2], row[3]) for row in session.execute(asked).all()]
+
+
+def _keep_former(session: Session, rows: list[dict[str, Any]], held: list[tuple[int, str, str, int | None]]) -> None:
     """Remember what sources hold that are about to hold something else: the place of the oldest is taken."""
     new = {(row["address"], row["recipe"]): row["content"] for row in rows}
     source, content = dialect.table(Source), dialect.table(Content)
-    # Most are new or hold what they held: as little as can be is asked of all of them.
-    asked = select(source.c.id, source.c.address, source.c.recipe, source.c.content).where(
-        dialect.one_of(session, source.c.address, [row["address"] for row in rows])
-    )
     changed = [
         number
-        for number, address, recipe, known in session.execute(asked).all()
+        for number, address, recipe, known in held
         if known is not None and new.get((address, recipe), known) != known
     ]
     if not changed:

@@ -8,7 +8,8 @@ from sqlalchemy import Column, Integer, LargeBinary, MetaData, String, Table, in
 from sqlalchemy.orm import Session
 
 from blendex.builds.site import Site
-from blendex.catalog import dialect
+from blendex.catalog import builds, dialect, sources, units
+from blendex.catalog.models import Content, Pending
 
 NAMES = ["a", 'b"x', "c\\y", "\\", "d,e", "{f}", "", "NULL", "é ü", "x'y", "\n", " sp ", "%s", ":n", "$1", "𝄞", "\x01"]
 
@@ -36,3 +37,40 @@ def test_one_of_finds_each_value_and_no_other(open_site: Callable[..., Site]) ->
         # No database keeps such a text; it must not be taken for the two on its sides.
         assert found(session, "text", ["a\0d,e"]) == []
         assert found(session, "text", ["", "a\0d,e", "a"]) == [0, NAMES.index("")]
+
+
+def test_rows_that_are_believed_to_be_new_and_are_not(open_site: Callable[..., Site]) -> None:
+    """Nothing of the attempt is left, what came before it in the transaction is, and the keys that are taken win."""
+    site = open_site()
+
+    def entry(number: int, seconds: float) -> dict[str, object]:
+        return {
+            "strength": "full", "hash": b"%032d" % number, "recipe": "jsonl:1", "size": 1, "records": 1,
+            "object": item, "offset": 0, "length": 1, "digest": bytes(32), "findings": [{"name": "é\\"}],
+            "seconds": seconds,
+        }  # fmt: skip
+
+    def put(session: Session, numbers: range, seconds: float) -> None:
+        rows = [entry(number, seconds) for number in numbers]
+        dialect.upsert(
+            session, Content, rows, keys=("hash", "recipe", "strength"), new=True,
+            then=lambda excluded: ({"seconds": excluded.seconds}, None),
+        )  # fmt: skip
+
+    with site.work.write() as session:
+        item = sources.add_object(session, "an object", 1)
+        put(session, range(0, 6, 2), 1.0)
+        put(session, range(4, 8), 2.0)
+    with site.work.read() as session:
+        found = session.execute(select(Content).order_by(Content.hash)).scalars().all()
+        expected = [(0, 1.0), (2, 1.0), (4, 2.0), (5, 2.0), (6, 2.0), (7, 2.0)]
+        assert [(int(row.hash), row.seconds) for row in found] == expected
+        assert all(row.learned == 0 and row.findings == [{"name": "é\\"}] for row in found)
+    with site.work.write() as session:
+        build, _ = builds.create(session, owner="o", identity="x", submission={}, file="f", options={})
+        unit = units.create(session, "index", build.id, {}, memory=1, priority=1)
+        rows = [(f"/{number}", "jsonl:1", unit) for number in range(4)]
+        assert dialect.add_new(session, Pending, ("address", "recipe", "unit"), rows[1:3]) == 2
+        assert dialect.add_new(session, Pending, ("address", "recipe", "unit"), rows) == 2
+        assert dialect.add_new(session, Pending, ("address", "recipe", "unit"), rows) == 0
+        assert units.announced(session, unit) == {row[:2] for row in rows}
