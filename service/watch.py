@@ -25,7 +25,8 @@ from blendex.catalog.pulse import SUBJECTS, pulses
 
 logger = logging.getLogger("blendex.service")
 
-POLL_SECONDS = 0.25
+# One small statement for all listeners of a process; a job that waits for its mirror waits half of it longer.
+POLL_SECONDS = 0.1
 AWAY_SECONDS = 2.0
 # Builds asked for in one statement; SQLite takes 32,766 parameters.
 BATCH = 1_000
