@@ -69,13 +69,14 @@ def make(folder: Path, first: int, count: int) -> None:
         path.write_bytes(ROW * (1 + number % 3) + b'{"n": %d}\n' % number)
 
 
-def blend(folder: Path, sources: int, extra: int) -> str:
-    """A blend over the first ``sources`` manifests, in datasets of 20,000, and ``extra`` more in the last one."""
+def blend(folder: Path, sources: int, extra: int, first: int = 0) -> str:
+    """A blend over ``sources`` manifests from the ``first``, in datasets of 20,000, and ``extra`` in the last one."""
     entries = []
-    for start in range(0, sources, 20_000):
+    last = first + sources - 1
+    for start in range(first, first + sources, 20_000):
         parts = [
-            f"{folder}/{number // 1000:04}/manifest_{{{number:08}..{min(number + 999, sources - 1):08}}}.json"
-            for number in range(start, min(start + 20_000, sources), 1000)
+            f"{folder}/{number // 1000:04}/manifest_{{{number:08}..{min(number + 999, last):08}}}.json"
+            for number in range(start, min(start + 20_000, last + 1), 1000)
         ]
         entries.append(parts)
     if extra:
