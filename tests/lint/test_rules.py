@@ -136,3 +136,20 @@ class TestProfiles:
         found = next(finding for finding in report.findings if finding.rule == "IDX015")
         assert found.severity is Severity.ERROR
         assert "indexed_gzip" in found.message
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({}, "is not true."),
+        ({"USE_AIS_GET_BATCH": "1"}, "No other word counts."),
+        ({"USE_AIS_INDIVIDUAL_GETS": "true"}, "USE_AIS_INDIVIDUAL_GETS=true means nothing without it."),
+        ({"USE_AIS_GET_BATCH": "True"}, None),
+    ],
+)
+def test_what_training_takes_for_true(environment: dict[str, str], words: str | None) -> None:
+    example = RULES["IDX046"].example
+    _, report = run(example.bad, facts={"environment": environment})
+    found = [item.message for item in report.findings if item.rule == "IDX046"]
+    assert len(found) == (words is not None)
+    assert words is None or words in found[0]

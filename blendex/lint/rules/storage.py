@@ -13,7 +13,11 @@ _REMOTE = listing(
     '- {type: nemo_tarred, manifest_filepath: /d/manifest_0.json, tarred_audio_filepaths: "s3://b/audio_0.tar"}'
 )
 _LOCAL = listing("- {type: nemo_tarred, manifest_filepath: /d/manifest_0.json, tarred_audio_filepaths: /d/audio_0.tar}")
-_TRUE = ("1", "true", "yes", "on")
+
+
+def _is_true(value: str | None) -> bool:
+    """As training reads it: nothing but this word counts, in any case."""
+    return (value or "").lower() == "true"
 
 
 def _place(context: Context, name: str, message: str, value: str, wanted: str, fix: str) -> Iterator[Hit]:
@@ -51,10 +55,14 @@ def by_batch(context: Context) -> Iterator[Hit]:
         context.unknown(
             "USE_AIS_GET_BATCH, which remote audio wants to be true", "environment in the facts, or the launcher"
         )
-    elif (value or "").lower() not in _TRUE:
+    elif not _is_true(value):
+        message = "Audio is remote, and USE_AIS_GET_BATCH is not true."
+        if value in ("1", "yes", "on"):
+            message += " No other word counts."
+        if _is_true(context.variable("USE_AIS_INDIVIDUAL_GETS")[0]):
+            message += " USE_AIS_INDIVIDUAL_GETS=true means nothing without it."
         yield from _place(
-            context, "USE_AIS_GET_BATCH", "Audio is remote, and USE_AIS_GET_BATCH is not "
-                                          "true.", value or "not set", "true",
+            context, "USE_AIS_GET_BATCH", message, value or "not set", "true",
             "export USE_AIS_GET_BATCH=true; where batches come back empty, USE_AIS_INDIVIDUAL_GETS=true beside it.",
         )  # fmt: skip
 
@@ -106,7 +114,7 @@ def needless(context: Context) -> Iterator[Hit]:
         context.unknown(
             "USE_AIS_GET_BATCH, which local data does not want", "environment in the facts, or the launcher"
         )
-    elif (value or "").lower() in _TRUE:
+    elif _is_true(value):
         yield from _place(context, "USE_AIS_GET_BATCH", "All sources are local, and USE_AIS_GET_BATCH is true.",
                           value or "", "not set", "Remove it.")  # fmt: skip
 
