@@ -137,7 +137,7 @@ class ClaimLoop:
         try:
             while not self._stop.is_set() and not self._patiently(self._idle):
                 self._wake.clear()
-                # A slot that is free gets its next unit first, what came of the last one is taken over meanwhile.
+                # A free slot gets its next unit first; what came of its last one is taken over meanwhile.
                 claimed = self._patiently(self._turn)
                 settled = self._settle_all()
                 self._hear(wait=not claimed and not settled)
@@ -378,7 +378,8 @@ class ClaimLoop:
         self._settle_all()
 
     def _hear(self, *, wait: bool) -> None:
-        """Note what ended since."""
+        """Note what ended since; ``wait`` for it, unless something is heard of already."""
+        wait = wait and not self._outcomes
         deadline = self.site.settings.poll_seconds if wait else 0.0
         if wait and self._stop.is_set():
             deadline = max(0.01, min(deadline, self._deadline - time.monotonic()))
