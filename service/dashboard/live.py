@@ -28,7 +28,7 @@ from service.watch import MOST_STREAMS
 
 logger = logging.getLogger("blendex.service")
 
-# With the poller's 0.25 s a change is on the page well within a second.
+# With the poller's 0.1 s a change is on the page well within a second.
 LEAST_SECONDS = 0.3
 PING_SECONDS = 15
 SEND_SECONDS = 10.0
