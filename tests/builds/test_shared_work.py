@@ -21,8 +21,8 @@ from blendex.builds.run import run_build
 from blendex.builds.site import Site
 from blendex.builds.submit import submit
 from blendex.catalog import builds
-from blendex.catalog.models import RUNNING
-from blendex.runtime.slots import Slots
+from blendex.catalog.models import RUNNING, Unit
+from blendex.runtime.slots import Outcome, Slots
 from tests.support.corpus import corpus, manifest, put, sidecars, submission, wait_until_calm
 from tests.support.inline import InlineRunner
 
@@ -63,6 +63,33 @@ def test_thirty_near_identical_builds_read_each_source_once(open_site: OpenSite,
         mirrors = {row.mirror for row in builds.page(session, limit=200) if row.mirror}
     assert opened == 76 + 29 * 4
     assert len(mirrors) == 29
+
+
+def test_a_free_slot_gets_its_next_unit_before_its_last_one_is_taken_over(
+    open_site: OpenSite, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = open_site(unit_sources=2)
+    build = submit(site, submission(corpus(data, shards=3), data, packs="none"))[0].id
+    loop = ClaimLoop(site, InlineRunner(), idle=lambda: states(site)[build] not in RUNNING)
+    order: list[str] = []
+    start, settle = loop._start, loop._settle
+
+    def started(unit: Unit) -> None:
+        order.append(f"{unit.work} begun")
+        start(unit)
+
+    def settled(unit: Unit, outcome: Outcome) -> None:
+        settle(unit, outcome)
+        order.append(f"{unit.work} taken over")
+
+    monkeypatch.setattr(loop, "_start", started)
+    monkeypatch.setattr(loop, "_settle", settled)
+    loop.run()
+    assert states(site) == {build: "ready"}
+    begun, over = "index begun", "index taken over"
+    assert order == [
+        "plan begun", "plan taken over", begun, begun, over, begun, over, over, "publish begun", "publish taken over",
+    ]  # fmt: skip
 
 
 def test_cancelling_one_of_two_leaves_the_shared_work(open_site: OpenSite, data: Path) -> None:
