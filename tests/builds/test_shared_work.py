@@ -165,7 +165,9 @@ def test_two_builders_of_one_blend_are_one_build(
     put(blend, corpus(data, shards=100, rows=10).encode())
     root = tmp_path / "root"
     both = [blendex("build", str(blend), "--json", root=root, **catalog(root)) for _ in range(2)]
-    results = [json.loads(one.communicate(timeout=120)[0]) for one in both]
+    told = [one.communicate(timeout=120) for one in both]
+    assert [one.returncode for one in both] == [0, 0], told
+    results = [json.loads(out) for out, _ in told]
     assert results[0]["path"] == results[1]["path"]
     # Posted at one time they are one build; the later one finds everything done otherwise.
     assert results[0]["id"] == results[1]["id"] or min(item["opened"] for item in results) == 0
