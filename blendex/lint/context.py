@@ -242,6 +242,10 @@ class Context:
             return self.facts.environment.get(name), True
         return None, False
 
+    def is_true(self, name: str) -> bool:
+        """Whether training takes a variable of its environment for true: this word and no other, in any case."""
+        return (self.variable(name)[0] or "").lower() == "true"
+
     @cached_property
     def remote(self) -> bool:
         """Whether any source lies in an object store."""

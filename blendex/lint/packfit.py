@@ -52,7 +52,7 @@ def _held(context: Context, pack: PackReader, entry: Entry) -> Judged:
 
 def by_batch(context: Context) -> bool:
     """Whether training fetches audio by batch, for all that is known."""
-    return (context.variable("USE_AIS_GET_BATCH")[0] or "").lower() == "true"
+    return context.is_true("USE_AIS_GET_BATCH")
 
 
 def _misfit(context: Context, pack: PackReader, packing: Packing) -> str:

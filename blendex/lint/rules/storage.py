@@ -15,11 +15,6 @@ _REMOTE = listing(
 _LOCAL = listing("- {type: nemo_tarred, manifest_filepath: /d/manifest_0.json, tarred_audio_filepaths: /d/audio_0.tar}")
 
 
-def _is_true(value: str | None) -> bool:
-    """As training reads it: nothing but this word counts, in any case."""
-    return (value or "").lower() == "true"
-
-
 def _place(context: Context, name: str, message: str, value: str, wanted: str, fix: str) -> Iterator[Hit]:
     """At the launcher's line, else at the first section."""
     launcher = context.launcher
@@ -55,11 +50,11 @@ def by_batch(context: Context) -> Iterator[Hit]:
         context.unknown(
             "USE_AIS_GET_BATCH, which remote audio wants to be true", "environment in the facts, or the launcher"
         )
-    elif not _is_true(value):
+    elif not context.is_true("USE_AIS_GET_BATCH"):
         message = "Audio is remote, and USE_AIS_GET_BATCH is not true."
         if value in ("1", "yes", "on"):
             message += " No other word counts."
-        if _is_true(context.variable("USE_AIS_INDIVIDUAL_GETS")[0]):
+        if context.is_true("USE_AIS_INDIVIDUAL_GETS"):
             message += " USE_AIS_INDIVIDUAL_GETS=true means nothing without it."
         yield from _place(
             context, "USE_AIS_GET_BATCH", message, value or "not set", "true",
@@ -114,7 +109,7 @@ def needless(context: Context) -> Iterator[Hit]:
         context.unknown(
             "USE_AIS_GET_BATCH, which local data does not want", "environment in the facts, or the launcher"
         )
-    elif _is_true(value):
+    elif context.is_true("USE_AIS_GET_BATCH"):
         yield from _place(context, "USE_AIS_GET_BATCH", "All sources are local, and USE_AIS_GET_BATCH is true.",
                           value or "", "not set", "Remove it.")  # fmt: skip
 
