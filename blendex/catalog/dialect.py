@@ -314,9 +314,10 @@ def upsert(
         )
         return
     names = list(rows[0])
-    if new and _copy_in(session, target, names, [list(row.values()) for row in rows]):
+    cells = [[row[name] for name in names] for row in rows]
+    if new and _copy_in(session, target, names, cells):
         return
-    copied = _copy(session, target, names, ([row[name] for name in names] for row in rows))
+    copied = _copy(session, target, names, cells)
     statement = postgresql.insert(target).from_select(names, select(*(copied.c[name] for name in names)))
     values, condition = then(statement.excluded)
     session.execute(statement.on_conflict_do_update(index_elements=list(keys), set_=values, where=condition))
@@ -364,7 +365,7 @@ def go_on_counting(connection: Connection, target: Table) -> None:
             connection.execute(select(func.setval(sequence, highest or 1, highest is not None)))
 
 
-def _copy_in(session: Session, target: Table, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> bool:
+def _copy_in(session: Session, target: Table, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:
     """Copy rows to where they belong; False, and no row is there, when the key of one of them is taken.
 
     What is not named gets the table's own defaults. It takes three quarters of the time that a temporary table and an
