@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from email.utils import formatdate
 from typing import Any
@@ -69,10 +68,12 @@ def test_what_is_wrong_with_a_cluster(
 
 def test_a_clock_that_differs(monkeypatch: pytest.MonkeyPatch, lab: Cluster) -> None:
     monkeypatch.setattr(Wire, "date_time_string", lambda *_: formatdate(time.time() - 3600, usegmt=True))
-    found = examined(monkeypatch, lab.profile(buckets=["speech"]))
-    assert found["clock"]["verdict"] == "wrong"
-    # The header has whole seconds, and the answer takes its time.
-    assert re.search(r"360[0-5] s ahead of the store", found["clock"]["says"])
+    for _ in range(5):
+        found = examined(monkeypatch, lab.profile(buckets=["speech"]))
+        assert found["clock"]["verdict"] == "wrong"
+        if "3600 s" in found["clock"]["says"]:
+            break  # the header has whole seconds: at the end of one an answer that took its time says one more
+    assert "3600 s ahead of the store" in found["clock"]["says"]
     assert "NTP" in found["clock"]["do"]
 
 
