@@ -258,7 +258,7 @@ class ClaimLoop:
         return limit if self._budget is None else min(limit, self._budget)
 
     def _promised(self) -> int:
-        """To what runs or is about to: a child that has ended its unit holds what it holds at rest."""
+        """Bytes, for what runs or is about to; under the lock. A child that ended its unit is at rest."""
         return sum(item.memory for item in self._held.values() if not item.ending)
 
     def _taken(self) -> int:
