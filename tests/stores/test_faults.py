@@ -48,7 +48,9 @@ def test_individual_reads_from_aistore(
     fill(cluster)
     key = f"m/{random.randrange(MANIFESTS):02}.jsonl" if operation == "get" else f"t/{random.randrange(TARS)}.tar"
     cluster.faults.add(operation, kind, argument=1.5, key=key)
-    found = index(tmp_path, cluster.profile(mode="individual", **PATIENCE), "ais", "speech")
+    # On a busy machine answers begin late and tars are streamed. Remembered from here they are quick: tars are hopped.
+    pace = {"latency": 1e-4, "stream": 1e6} if operation == "range" else {}
+    found = index(tmp_path, cluster.profile(mode="individual", pace=pace, **PATIENCE), "ais", "speech")
     assert cluster.faults.met == [(operation, kind)]
     judge(found, right, codes)
 
