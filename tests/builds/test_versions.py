@@ -110,7 +110,10 @@ def test_a_worker_leaves_what_it_has_no_recipe_for_and_says_so(open_site: OpenSi
         assert recipes_of(site, row.mirror) == {"jsonl/2", "nemo_tar/1"}
 
 
-def test_what_only_a_program_of_before_could_do_is_planned_again(tmp_path: Path, data: Path, blend: str) -> None:
+def test_what_only_a_program_of_before_could_do_is_planned_again(
+    tmp_path: Path, data: Path, blend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reap, "REAPS_BETWEEN", 0)  # one reap in twelve would plan it again before it is looked at
     site = corpus.site(tmp_path / "root", unit_sources=1)
     build, _ = submit(site, corpus.submission(blend, data))
     work(site, ("plan",))
