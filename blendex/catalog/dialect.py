@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
@@ -53,6 +54,8 @@ UNUSABLE = (DatabaseError,)
 WRITE = "blendex_write"
 # Rows of one statement in bulk; of 400,000 at once the parameters alone took 200 MB.
 AT_ONCE = 5_000
+# SQLite: how long a transaction waits for its turn.
+BUSY_SECONDS = 60
 # PostgreSQL, per session. A worker that is stopped in mid-transaction must not hold its locks for ever: well under
 # a lease, so that recovery is not the lease plus this. No statement of ours waits longer for a row than for a plan
 # of 400,000 sources to be stored.
@@ -418,6 +421,23 @@ def _copy_to(cursor: Any, name: str, target: Table, names: Sequence[str], rows: 
                 copy.write_row(row)
 
 
+def _begin_wal(connection: sqlite3.Connection) -> None:
+    """Have a write-ahead log, whoever else is just about to.
+
+    The busy handler is not asked where another connection has the database reserved, since two that wait for each
+    other would wait for ever: of four processes that met at a new catalog one in a thousand was told that it is locked.
+    """
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.01)
+
+
 def _prepare_sqlite(engine: Engine) -> None:
     """Make SQLite behave: WAL, foreign keys, waiting writers, and transactions that we begin ourselves.
 
@@ -428,13 +448,9 @@ def _prepare_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "connect")
     def connect(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
-        for pragma in (
-            "journal_mode=WAL",
-            "synchronous=NORMAL",
-            "foreign_keys=ON",
-            "busy_timeout=60000",
-            "cache_size=-16000",
-        ):
+        connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
+        _begin_wal(connection)
+        for pragma in ("synchronous=NORMAL", "foreign_keys=ON", "cache_size=-16000"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
-from sqlalchemy import Column, Integer, LargeBinary, MetaData, String, Table, insert, select
+from sqlalchemy import Column, Integer, LargeBinary, MetaData, String, Table, insert, select, text
 from sqlalchemy.orm import Session
 
 from blendex.builds.site import Site
@@ -74,3 +78,14 @@ def test_rows_that_are_believed_to_be_new_and_are_not(open_site: Callable[..., S
         assert dialect.add_new(session, Pending, ("address", "recipe", "unit"), rows) == 2
         assert dialect.add_new(session, Pending, ("address", "recipe", "unit"), rows) == 0
         assert units.announced(session, unit) == {row[:2] for row in rows}
+
+
+def test_a_new_file_that_another_process_just_sets_up_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")  # has it reserved: whoever wants a log meanwhile is told so at once
+        threading.Timer(0.3, other.execute, ("COMMIT",)).start()
+        engine = dialect.open_engine(f"sqlite:///{path}")
+        with engine.begin() as connection:
+            assert connection.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"
+        engine.dispose()
