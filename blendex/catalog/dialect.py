@@ -421,6 +421,12 @@ def _copy_to(cursor: Any, name: str, target: Table, names: Sequence[str], rows: 
                 copy.write_row(row)
 
 
+def leave_room(connection: Connection, name: str, percent: int) -> None:
+    """Fill pages of a table with new rows so far and no farther; 100: wholly. SQLite updates rows where they lie."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(text(f'ALTER TABLE "{name}" SET (fillfactor = {percent})'))
+
+
 def _begin_wal(connection: sqlite3.Connection) -> None:
     """Have a write-ahead log, whoever else is just about to.
 

@@ -150,7 +150,9 @@ class Source(Base):
     recipe: Mapped[str] = mapped_column(String(64))
     token: Mapped[str] = mapped_column(String(256))
     racy: Mapped[bool] = mapped_column(Boolean)
-    content: Mapped[int | None] = mapped_column(RowId, ForeignKey("contents.id"))
+    # Of the row that its writer has just found or made; rows of contents stay for ever. As a foreign key it would be
+    # looked up, and locked, once more for each source.
+    content: Mapped[int | None] = mapped_column(RowId)
     error: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     # Where a sidecar for this source was first written, to be linked from; path is its place there.
     mirror: Mapped[int | None] = mapped_column(RowId)
@@ -188,7 +190,7 @@ class Content(Base):
     hash: Mapped[bytes] = mapped_column(LargeBinary(32))
     size: Mapped[int] = mapped_column(BigInteger)
     records: Mapped[int] = mapped_column(BigInteger)
-    object: Mapped[int] = mapped_column(RowId, ForeignKey("objects.id"))
+    object: Mapped[int] = mapped_column(RowId)  # whose row its writer has locked; one that is not there is lost
     offset: Mapped[int] = mapped_column(BigInteger)
     length: Mapped[int] = mapped_column(BigInteger)
     digest: Mapped[bytes] = mapped_column(LargeBinary(32))

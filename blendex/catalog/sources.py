@@ -191,7 +191,7 @@ def _move_if_better(excluded: Any) -> tuple[dict[str, Any], Any]:
     """The sidecar of a known content lies where it lay, unless that object was lost or the new one has learnt more."""
     # By its name: an ON CONFLICT clause is nothing that SQLAlchemy correlates a subquery with.
     row: ColumnElement[int] = literal_column("contents.object")
-    lost = select(Object.state).where(Object.id == row).scalar_subquery() != "live"
+    lost = select(Object.state).where(Object.id == row).scalar_subquery().is_distinct_from("live")
     # What was learnt lies beside the sidecar: an object that has both is the better one.
     better = excluded.learned > Content.learned
     better |= Content.seconds.is_(None) & excluded.seconds.is_not(None)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, text
 
 from blendex.builds.site import Site
-from blendex.catalog import blobs, builds, migrate, revision, states, units
+from blendex.catalog import blobs, builds, migrate, revision, sources, states, units
 from blendex.catalog.dialect import open_engine
 from blendex.catalog.engine import UnitOfWork, default_url
 from blendex.catalog.models import Build, Unit
@@ -187,6 +187,26 @@ def test_blobs_are_stored_once(open_site: OpenSite) -> None:
         assert blobs.put(session, data) == name
         assert blobs.unpack_list(blobs.get(session, name)) == rows
         assert builds.bytes_of_blobs(session) < len(data) // 5
+
+
+def test_a_content_whose_object_has_no_row_is_read_again(open_site: OpenSite) -> None:
+    site = open_site()
+    entry = {
+        "address": "/s", "recipe": "jsonl/1", "strength": "full", "content_hash": "ab" * 32, "size": 1, "records": 1,
+        "offset": 0, "length": 8, "digest": "00" * 32, "findings": [], "facts": {}, "token": "t", "racy": False,
+    }  # fmt: skip
+    found = []
+    for name in ("00.bundle", "01.bundle"):
+        with site.work.write() as session:
+            sources.record(session, sources.add_object(session, name, 8), [entry])
+        with site.work.read() as session:
+            found += sources.known(session, "jsonl/1", ["/s"])
+        with site.work.write() as session:
+            session.execute(text("DELETE FROM objects"))
+        with site.work.read() as session:
+            found += sources.known(session, "jsonl/1", ["/s"])
+    assert [item.has_content for item in found] == [True, False, True, False]
+    assert [item.object for item in found] == ["00.bundle", "", "01.bundle", ""]
 
 
 def test_a_failed_unit_of_work_changes_nothing(open_site: OpenSite) -> None:
