@@ -16,6 +16,7 @@ The file's name is the SHA-256 of its bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -122,13 +123,19 @@ class BundleWriter:
         self._append(FOOTER.pack(offset, len(directory), hashlib.sha256(directory).digest(), MAGIC))
         self._flush()
         os.fsync(self._descriptor)
-        os.close(self._descriptor)
+        self._close()
         return self._hash.hexdigest(), self._flushed
 
     def discard(self) -> None:
-        """Close and remove the private file."""
-        os.close(self._descriptor)
-        os.unlink(self.path)
+        """Close and remove the private file, if it is there still: a file that is open keeps its place on the disk."""
+        self._close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def read_directory(path: str) -> list[dict[str, Any]]:

@@ -6,22 +6,22 @@ manifests whole and the tars by their headers, and what does not answer to its h
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 from blake3 import blake3
 
 from blendex.errors import PASSING, BlendexError, Code
 from blendex.formats import sgroute
-from blendex.formats.bundle import BundleWriter
 from blendex.formats.kinds import KINDS, build
 from blendex.formats.summary import Origin
 from blendex.storage.driver import identity
 from blendex.storage.interface import Opened
 from blendex.storage.root import Root
 from blendex.storage.stores import Stores, open_stores
+from blendex.units.bundles import private_bundle, publish
 
 
 def _input(source: Opened, path: str, known: dict[str, Any]) -> sgroute.Input:
@@ -116,13 +116,10 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
     """
     spec = arguments["spec"]
     root = Root(arguments["root"])
-    storage = open_stores(arguments, root.path)
     report({"in_hand": spec["path"], "sort": arguments["sort"]})
-    route = _Route(storage, spec, arguments["compat"])
-    failures, entries = [], []
-    name, size = None, 0
-    writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
-    try:
+    failures = []
+    with closing(open_stores(arguments, root.path)) as storage, private_bundle(root, arguments["attempt"]) as writer:
+        route = _Route(storage, spec, arguments["compat"])
         try:
             data = route.bytes()
             writer.begin()
@@ -150,20 +147,11 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
             failures.append(
                 {"kind": spec["kind"], "path": spec["path"], "address": spec["address"], "error": error.as_dict()}
             )
-        entries = writer.entries
-        if entries:
-            sha256, size = writer.finish()
-            name = root.publish_object(writer.path, sha256, ".bundle", size)
-        else:
-            writer.discard()
-    except BaseException:
-        if os.path.lexists(writer.path):
-            os.unlink(writer.path)
-        raise
+        name, size = publish(root, writer)
     return {
         "object": name,
         "size": size,
-        "entries": entries,
+        "entries": writer.entries,
         "failures": failures,
         "figures": storage.figures.as_dict(),
     }

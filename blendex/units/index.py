@@ -1,16 +1,9 @@
-"""Index: read each source of a unit once; out comes one bundle.
-
-The bundle protocol: the child writes a private file that ends with its own directory, flushes it, and links it to
-``objects/<sha256>.bundle`` (exists: same bytes by its name, compare the size and use it). Only then does the
-catalog hear of it, by a conditional update that names the fence of the lease. A crash between the two loses no
-work: an object that no row knows is adopted, not deleted. A crash before the link leaves a private file in
-staging, which the sweeper takes.
-"""
+"""Index: read each source of a unit once; out comes one bundle."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from blendex.errors import AWAY, PASSING, BlendexError, Code
@@ -22,6 +15,7 @@ from blendex.storage.interface import Opened
 from blendex.storage.profiles import is_object
 from blendex.storage.root import Root
 from blendex.storage.stores import Stores, open_stores
+from blendex.units.bundles import private_bundle, publish
 from blendex.units.sorts import sort_of
 
 # Nothing that the bytes are to blame for: it is no answer for as long as their token is the same.
@@ -133,8 +127,6 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         measured of endpoints).
     """
     root = Root(arguments["root"])
-    storage = open_stores(arguments, root.path)
-    writer = BundleWriter(root.private(arguments["attempt"], ".bundle"))
     failures = []
     holding: dict[str, Any] = {}
 
@@ -143,7 +135,7 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
         holding.update(data)
         report(data)
 
-    try:
+    with closing(open_stores(arguments, root.path)) as storage, private_bundle(root, arguments["attempt"]) as writer:
         opened = storage.open_many((address, _whole(kind)) for kind, _, address, *_ in arguments["sources"])
         for kind, path, address, *learn in arguments["sources"]:
             tell({"in_hand": path})
@@ -162,23 +154,11 @@ def run(arguments: dict[str, Any], report: Callable[[dict[str, Any]], None]) -> 
                         "token": kept.get("token", ""), "racy": kept.get("racy", True),
                     }
                 )  # fmt: skip
-        entries = writer.entries
-        name, size = None, 0
-        if entries:
-            sha256, size = writer.finish()
-            name = root.publish_object(writer.path, sha256, ".bundle", size)
-        else:
-            writer.discard()
-    except BaseException:
-        if os.path.lexists(writer.path):
-            os.unlink(writer.path)
-        raise
-    finally:
-        storage.close()
+        name, size = publish(root, writer)
     return {
         "object": name,
         "size": size,
-        "entries": entries,
+        "entries": writer.entries,
         "failures": failures,
         "figures": storage.figures.as_dict(),
         "notes": storage.figures.notes,

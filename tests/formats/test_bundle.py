@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 
 from blendex.errors import BlendexError, Code
 from blendex.formats.bundle import BUFFER_BYTES, BundleWriter, read_directory
+from blendex.storage.root import Root
+from blendex.units.bundles import private_bundle
 
 
 def write(path: Path, parts: list[tuple[bytes, bool]]) -> tuple[list[dict[str, Any]], str, int]:
@@ -71,3 +74,21 @@ def test_a_short_file_is_no_bundle(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"BLXBNDL1")
     with pytest.raises(BlendexError):
         read_directory(str(tmp_path / "b"))
+
+
+def test_what_fails_keeps_nothing_of_the_disk(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    root.prepare()
+
+    def full() -> None:
+        with private_bundle(root, "b.1-1") as writer:
+            writer.begin()
+            writer.write(bytes(2 * BUFFER_BYTES))
+            assert os.path.getsize(writer.path) > BUFFER_BYTES
+            raise OSError(errno.ENOSPC, "full")
+
+    opened = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="full"):
+        full()
+    assert os.listdir("/proc/self/fd") == opened  # a file that is open takes its place, though it has no name
+    assert os.listdir(tmp_path / "staging") == []
