@@ -27,7 +27,6 @@ from sqlalchemy import (
     TableClause,
     TypeDecorator,
     any_,
-    column,
     create_engine,
     event,
     func,
@@ -35,8 +34,10 @@ from sqlalchemy import (
     literal_column,
     select,
     text,
+    true,
     update,
 )
+from sqlalchemy import column as table_column
 from sqlalchemy import table as table_clause
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
@@ -104,7 +105,8 @@ def open_engine(url: str, application: str = "blendex") -> Engine:
             "keepalives_idle": 20,
             "keepalives_interval": 5,
             "keepalives_count": 3,
-            "options": f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
+            "options": f"-c lock_timeout={LOCK_SECONDS}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s"
+            " -c jit=off",  # no statement of ours takes as long as compiling it does
         },
     )
 
@@ -197,16 +199,37 @@ def one_of(session: Session, column: Any, values: Sequence[Any]) -> ColumnElemen
     by item with every row. On SQLite a JSON array of texts or numbers, where five hundred parameters of their own cost
     as much as looking them up; bytes have no JSON and stay parameters.
     """
-    values = list(values)
-    if isinstance(column.type, String):
-        # No text that is kept holds a NUL. PostgreSQL takes none, and SQLite ends a text of a JSON array there.
-        values = [value for value in values if "\0" not in value]
+    values = _kept(column, values)
     if session.get_bind().dialect.name == "sqlite":
         if isinstance(column.type, LargeBinary):
             return cast("ColumnElement[bool]", column.in_(values))
         listed = func.json_each(orjson.dumps(values).decode()).table_valued("value", name="listed")
         return cast("ColumnElement[bool]", column.in_(select(listed.c.value)))
     return cast("ColumnElement[bool]", column == any_(literal(values, _array_of(column.type))))
+
+
+def by_key(
+    session: Session, statement: Select[*tuple[Any, ...]], column: Any, values: Sequence[Any]
+) -> Select[*tuple[Any, ...]]:
+    """The rows of ``statement`` whose ``column``, which an index begins with, is one of many values, in any order.
+
+    PostgreSQL looks each of them up in the index. Given the choice, as with ``one_of``, it reads all of a table of up
+    to some 300,000 rows for 2,000 keys of which none is there: 18 ms instead of 5. No two columns of ``statement``
+    may have one name.
+    """
+    if session.get_bind().dialect.name == "sqlite":
+        return statement.where(one_of(session, column, values))
+    array = literal(_kept(column, values), _array_of(column.type))
+    listed = func.unnest(array).table_valued(table_column("value", column.type)).render_derived("listed")
+    # The OFFSET keeps the planner from making one join of it.
+    one = statement.where(column == listed.c.value).offset(literal_column("0", Integer))
+    found = one.correlate(listed).lateral("found")
+    return select(*found.c).select_from(listed.join(found, true()))
+
+
+def _kept(column: Any, values: Sequence[Any]) -> list[Any]:
+    """What may be there. No text that is kept holds a NUL: PostgreSQL takes none, SQLite ends a JSON text there."""
+    return [value for value in values if "\0" not in value] if isinstance(column.type, String) else list(values)
 
 
 class _Texts(TypeDecorator[Sequence[Any]]):
@@ -287,6 +310,23 @@ def add_new(session: Session, model: type[DeclarativeBase], names: Sequence[str]
     return int(result.rowcount)
 
 
+def insert_new(session: Session, model: type[DeclarativeBase], rows: Sequence[dict[str, Any]]) -> list[int] | None:
+    """Insert rows of which most likely no key is taken, without looking; the ids that they got.
+
+    None, and no row is there, when the key of one of them is taken; and on SQLite, where it is no faster.
+    """
+    if session.get_bind().dialect.name == "sqlite":
+        return None
+    target = table(model)
+    names = list(rows[0])
+    # As a subquery it is looked up once, and not for each number: 0.4 µs instead of 5.
+    sequence = select(func.pg_get_serial_sequence(target.name, "id").cast(postgresql.REGCLASS)).scalar_subquery()
+    asked = select(func.nextval(sequence)).select_from(func.generate_series(1, len(rows)))
+    ids = list(session.execute(asked).scalars())
+    cells = ([number, *(row[name] for name in names)] for number, row in zip(ids, rows, strict=True))
+    return ids if _copy_in(session, target, ["id", *names], cells) else None
+
+
 def upsert(
     session: Session,
     model: type[DeclarativeBase],
@@ -294,7 +334,6 @@ def upsert(
     *,
     keys: Sequence[str],
     then: Callable[[Any], tuple[dict[str, Any], Any]],
-    new: bool = False,
 ) -> None:
     """Insert rows in bulk, updating those whose key is taken. COPY and one INSERT on PostgreSQL.
 
@@ -304,7 +343,6 @@ def upsert(
         rows: of one form, no key twice, in the order in which rows shall be locked.
         keys: the columns of the key.
         then: from the row that was excluded what to set, and the condition under which.
-        new: most likely no key is taken: it is tried without looking, which is faster if it is true, slower if not.
     """
     if not rows:
         return
@@ -317,10 +355,7 @@ def upsert(
         )
         return
     names = list(rows[0])
-    cells = [[row[name] for name in names] for row in rows]
-    if new and _copy_in(session, target, names, cells):
-        return
-    copied = _copy(session, target, names, cells)
+    copied = _copy(session, target, names, ([row[name] for name in names] for row in rows))
     statement = postgresql.insert(target).from_select(names, select(*(copied.c[name] for name in names)))
     values, condition = then(statement.excluded)
     session.execute(statement.on_conflict_do_update(index_elements=list(keys), set_=values, where=condition))
@@ -402,7 +437,7 @@ def _copy(session: Session, target: Table, names: Sequence[str], rows: Iterable[
         )
         cursor.execute(f"DELETE FROM {name}")  # noqa: S608 -- of an earlier use in this transaction; mostly none
         _copy_to(cursor, name, target, names, rows)
-    return table_clause(name, *(column(item, target.c[item].type) for item in names))
+    return table_clause(name, *(table_column(item, target.c[item].type) for item in names))
 
 
 def _copy_to(cursor: Any, name: str, target: Table, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -65,7 +65,7 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
         for (
             address, token, racy, error, path, content_id, strength, content_hash, size, records, findings,
             digest, offset, length, learned, crc, seconds, name, state, mirror_key,
-        ) in session.execute(statement.where(dialect.one_of(session, source.c.address, part))).all():  # fmt: skip
+        ) in session.execute(dialect.by_key(session, statement, source.c.address, part)).all():  # fmt: skip
             if content_id is None or state != "live":
                 yield Known(address, token, racy, error, False)
                 continue
@@ -150,14 +150,13 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], 
     keys = sorted(unique)
     for start in range(0, len(keys), AT_ONCE):
         part = keys[start : start + AT_ONCE]
-        dialect.upsert(
-            session,
-            Content,
-            [_content(unique[key], object_id) for key in part],
-            keys=("hash", "recipe", "strength"),
-            then=_move_if_better,
-            new=not _numbers(session, part[:1]),  # where the first is not known, mostly none is
-        )
+        rows = [_content(unique[key], object_id) for key in part]
+        # Where the first is not known, mostly none is.
+        numbers = None if _numbers(session, part[:1]) else dialect.insert_new(session, Content, rows)
+        if numbers is not None:
+            contents |= zip(part, numbers, strict=True)
+            continue
+        dialect.upsert(session, Content, rows, keys=("hash", "recipe", "strength"), then=_move_if_better)
         contents |= _numbers(session, part)
     now = session.execute(select(dialect.now(session))).scalar_one() if at is None else at
     rows_of_sources = [
@@ -179,12 +178,9 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], 
 def _numbers(session: Session, keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
     """The rows of contents, by (content hash, recipe, strength); of other recipes and strengths, too."""
     content = dialect.table(Content)
-    found = session.execute(
-        select(content.c.id, content.c.hash, content.c.recipe, content.c.strength).where(
-            dialect.one_of(session, content.c.hash, [bytes.fromhex(key[0]) for key in keys])
-        )
-    )
-    return {(known.hex(), recipe, strength): number for number, known, recipe, strength in found.all()}
+    statement = select(content.c.id, content.c.hash, content.c.recipe, content.c.strength)
+    asked = dialect.by_key(session, statement, content.c.hash, [bytes.fromhex(key[0]) for key in keys])
+    return {(known.hex(), recipe, strength): number for number, known, recipe, strength in session.execute(asked).all()}
 
 
 def _move_if_better(excluded: Any) -> tuple[dict[str, Any], Any]:
@@ -271,18 +267,18 @@ def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
     rows = [row for _, row in sorted({(row["address"], row["recipe"]): row for row in rows}.items())]
     for start in range(0, len(rows), AT_ONCE):
         part = rows[start : start + AT_ONCE]
-        held = _held(session, [row["address"] for row in part])
-        _keep_former(session, part, held)
-        dialect.upsert(session, Source, part, keys=("address", "recipe"), then=_replace_if_changed, new=not held)
+        if not _held(session, [part[0]["address"]]) and dialect.insert_new(session, Source, part) is not None:
+            continue
+        _keep_former(session, part, _held(session, [row["address"] for row in part]))
+        dialect.upsert(session, Source, part, keys=("address", "recipe"), then=_replace_if_changed)
 
 
 def _held(session: Session, addresses: Sequence[str]) -> list[tuple[int, str, str, int | None]]:
     """The rows of some addresses, as little of them as can be: number, address, recipe, content."""
     source = dialect.table(Source)
-    asked = select(source.c.id, source.c.address, source.c.recipe, source.c.content).where(
-        dialect.one_of(session, source.c.address, addresses)
-    )
-    return [(row[0], row[1], row[2], row[3]) for row in session.execute(asked).all()]
+    statement = select(source.c.id, source.c.address, source.c.recipe, source.c.content)
+    found = session.execute(dialect.by_key(session, statement, source.c.address, addresses))
+    return [(row[0], row[1], row[2], row[3]) for row in found.all()]
 
 
 def _keep_former(session: Session, rows: list[dict[str, Any]], held: list[tuple[int, str, str, int | None]]) -> None:

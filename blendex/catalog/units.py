@@ -140,11 +140,8 @@ def under_way(session: Session, keys: Sequence[tuple[str, str]]) -> dict[tuple[s
     for recipe, addresses in by_recipe.items():
         for start in range(0, len(addresses), AT_ONCE):
             part = addresses[start : start + AT_ONCE]
-            rows = session.execute(
-                select(Pending.address, Pending.unit).where(
-                    Pending.recipe == recipe, dialect.one_of(session, Pending.address, part)
-                )
-            )
+            statement = select(Pending.address, Pending.unit).where(Pending.recipe == recipe)
+            rows = session.execute(dialect.by_key(session, statement, Pending.address, part))
             found |= {(address, recipe): unit for address, unit in rows.all()}
     return found
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from sqlalchemy import Column, Integer, LargeBinary, MetaData, String, Table, insert, select, text
 from sqlalchemy.orm import Session
 
@@ -18,13 +19,18 @@ from blendex.catalog.models import Content, Pending
 NAMES = ["a", 'b"x', "c\\y", "\\", "d,e", "{f}", "", "NULL", "é ü", "x'y", "\n", " sp ", "%s", ":n", "$1", "𝄞", "\x01"]
 
 
-def test_one_of_finds_each_value_and_no_other(open_site: Callable[..., Site]) -> None:
+@pytest.mark.parametrize("way", ["one_of", "by_key"])
+def test_each_value_is_found_and_no_other(open_site: Callable[..., Site], way: str) -> None:
     columns = Column("text", String(16)), Column("data", LargeBinary), Column("number", Integer)
     table = Table("values_of_a_test", MetaData(), *columns)
     rows = [{"text": name, "data": name.encode(), "number": number} for number, name in enumerate(NAMES)]
 
     def found(session: Session, name: str, values: list[object]) -> list[int]:
-        wanted = select(table.c.number).where(dialect.one_of(session, table.c[name], values))
+        wanted = select(table.c.number)
+        if way == "by_key":
+            wanted = dialect.by_key(session, wanted, table.c[name], values)
+        else:
+            wanted = wanted.where(dialect.one_of(session, table.c[name], values))
         return sorted(session.execute(wanted).scalars())
 
     site = open_site()
@@ -56,10 +62,13 @@ def test_rows_that_are_believed_to_be_new_and_are_not(open_site: Callable[..., S
 
     def put(session: Session, numbers: range, seconds: float) -> None:
         rows = [entry(number, seconds) for number in numbers]
-        dialect.upsert(
-            session, Content, rows, keys=("hash", "recipe", "strength"), new=True,
-            then=lambda excluded: ({"seconds": excluded.seconds}, None),
-        )  # fmt: skip
+        numbered = dialect.insert_new(session, Content, rows)
+        if numbered is None:
+            then = lambda excluded: ({"seconds": excluded.seconds}, None)  # noqa: E731
+            dialect.upsert(session, Content, rows, keys=("hash", "recipe", "strength"), then=then)
+            return
+        by_hash = dict(session.execute(select(Content.hash, Content.id)).all())
+        assert [by_hash[row["hash"]] for row in rows] == numbered
 
     with site.work.write() as session:
         item = sources.add_object(session, "an object", 1)
