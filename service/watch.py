@@ -1,21 +1,22 @@
 """Watching builds: one poller per process reads what changed and tells every stream and every waiter.
 
 What is told is the state as it is now with its version, never a history: who misses two changes sees one. The
-poller runs only while somebody listens. Besides single builds, whole subjects can be followed ("builds", "workers",
-"mirrors"): their version is a number that is another one when something changed there.
+poller is a thread that runs only while somebody listens; the event loop hears of it when something changed. Besides
+single builds, whole subjects can be followed ("builds", "workers", "mirrors"): their version is a number that is
+another one when something changed there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.concurrency import run_in_threadpool
 
 from blendex.builds import describe
 from blendex.builds.looks import Looks
@@ -28,6 +29,7 @@ logger = logging.getLogger("blendex.service")
 # One small statement for all listeners of a process; a job that waits for its mirror waits half of it longer.
 POLL_SECONDS = 0.1
 AWAY_SECONDS = 2.0
+CLOSE_SECONDS = 5.0
 # Builds asked for in one statement; SQLite takes 32,766 parameters.
 BATCH = 1_000
 MOST_WAITERS = 2_000
@@ -46,11 +48,10 @@ class Snapshot:
 @dataclass(slots=True)
 class _Entry:
     listeners: int = 0
-    snapshot: Snapshot | None = None
+    snapshot: Snapshot | None = None  # set by the poller, before it has the listeners woken
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def publish(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
+    def wake(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
 
@@ -70,8 +71,10 @@ class Watch:
         self._most_waiters = most_waiters
         self._waiters = 0
         self._entries: dict[str, _Entry] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._kick = asyncio.Event()
+        self._lock = threading.Lock()  # whether there is a poller, and anybody for whom it polls
+        self._poller: threading.Thread | None = None
+        self._kick = threading.Event()
+        self._closed = False
         self.streams = 0
 
     async def follow(self, build: str, after: int | None = None) -> AsyncGenerator[Snapshot, None]:
@@ -81,10 +84,13 @@ class Watch:
             build: a build that exists, or a subject.
             after: the version that the caller has seen.
         """
-        entry = self._entries.setdefault(build, _Entry())
-        entry.listeners += 1
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._poll(), name="blendex-watch")
+        with self._lock:
+            entry = self._entries.setdefault(build, _Entry())
+            entry.listeners += 1
+            if self._poller is None or not self._poller.is_alive():
+                loop = asyncio.get_running_loop()
+                self._poller = threading.Thread(target=self._poll, args=(loop,), name="blendex-watch", daemon=True)
+                self._poller.start()
         if entry.snapshot is None:
             self._kick.set()
         try:
@@ -98,9 +104,10 @@ class Watch:
                 if entry.changed is changed:
                     await changed.wait()
         finally:
-            entry.listeners -= 1
-            if not entry.listeners and self._entries.get(build) is entry:
-                del self._entries[build]
+            with self._lock:
+                entry.listeners -= 1
+                if not entry.listeners and self._entries.get(build) is entry:
+                    del self._entries[build]
 
     async def until_ended(self, build: str, seconds: float) -> None:
         """Return when a build ended or the time is over; at once when too many wait already."""
@@ -118,31 +125,44 @@ class Watch:
 
     async def close(self) -> None:
         """Stop polling."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        with self._lock:
+            self._closed = True
+            poller = self._poller
+        self._kick.set()
+        if poller is not None:
+            await asyncio.to_thread(poller.join, CLOSE_SECONDS)
 
-    async def _poll(self) -> None:
-        while self._entries:
+    def _poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        while True:
             self._kick.clear()
-            seen = {
-                build: -1 if entry.snapshot is None else entry.snapshot.version
-                for build, entry in self._entries.items()
-            }
+            with self._lock:
+                if self._closed or not self._entries:
+                    self._poller = None
+                    return
+                entries = dict(self._entries)
+            seen = {build: -1 if entry.snapshot is None else entry.snapshot.version for build, entry in entries.items()}
             pause = POLL_SECONDS
             try:
-                changed = await run_in_threadpool(self._read, seen)
+                changed = self._read(seen)
             except SQLAlchemyError:
                 logger.warning("the database does not answer; watching goes on when it does", exc_info=True)
                 changed, pause = {}, AWAY_SECONDS
             for build, snapshot in changed.items():
-                if (entry := self._entries.get(build)) is not None:
-                    entry.publish(snapshot)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._kick.wait()
-            except TimeoutError:
-                pass
+                entries[build].snapshot = snapshot
+            if changed and not self._wake(loop, [entries[build] for build in changed]):
+                return
+            self._kick.wait(pause)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop, entries: list[_Entry]) -> bool:
+        def wake() -> None:
+            for entry in entries:
+                entry.wake()
+
+        try:
+            loop.call_soon_threadsafe(wake)
+        except RuntimeError:  # it is closed: nobody listens any more
+            return False
+        return True
 
     def _read(self, seen: dict[str, int]) -> dict[str, Snapshot]:
         changed = {}

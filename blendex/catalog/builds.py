@@ -188,8 +188,9 @@ def lists(session: Session, limit: int, team: str | None = None) -> list[tuple[s
 
 def versions(session: Session, builds: list[str]) -> dict[str, int]:
     """Versions of some builds: what changed is looked at again."""
-    rows = session.execute(select(Build.id, Build.version).where(Build.id.in_(builds)))
-    return {row.id: row.version for row in rows}
+    build = dialect.table(Build)
+    rows = session.execute(select(build.c.id, build.c.version).where(build.c.id.in_(builds)))
+    return {row[0]: row[1] for row in rows}
 
 
 def set_datasets(session: Session, build: str, datasets: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,7 +42,7 @@ from sqlalchemy import column as table_column
 from sqlalchemy import table as table_clause
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DatabaseError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, InterfaceError, InternalError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import DeclarativeBase, Session
 
@@ -63,6 +64,7 @@ BUSY_SECONDS = 60
 LOCK_SECONDS = 20
 IDLE_SECONDS = 20
 CONNECT_SECONDS = 5
+REST_SECONDS = 1.0
 
 
 class UnopenedError(OperationalError):
@@ -92,9 +94,8 @@ def open_engine(url: str, application: str = "blendex") -> Engine:
         engine = create_engine(parsed)
         _prepare_sqlite(engine)
         return engine
-    return create_engine(
+    engine = create_engine(
         parsed,
-        pool_pre_ping=True,
         pool_size=8,
         max_overflow=32,
         pool_timeout=10,
@@ -109,6 +110,29 @@ def open_engine(url: str, application: str = "blendex") -> Engine:
             " -c jit=off",  # no statement of ours takes as long as compiling it does
         },
     )
+    _try_what_rested(engine)
+    return engine
+
+
+def _try_what_rested(engine: Engine) -> None:
+    """See that a connection that rested is still there before it is used.
+
+    Always, as the pool does it by itself, is a fifth of a small transaction; what breaks while it is in use is heard
+    of anyway, and whoever is told so tries again.
+    """
+
+    @event.listens_for(engine, "checkin")
+    def checkin(_connection: Any, record: Any) -> None:
+        record.info["rests_since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def checkout(connection: Any, record: Any, _proxy: Any) -> None:
+        if time.monotonic() - record.info.get("rests_since", math.inf) < REST_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise InvalidatePoolError from error  # the pool makes a new one, and forgets the others of that age
 
 
 def open_file(path: str) -> Engine:
