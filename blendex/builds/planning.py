@@ -94,6 +94,18 @@ def chunks_of(outcome: Outcome) -> Iterator[list[Row]]:
         yield [Row(*row) for row in outcome.progress.pop()["rows"]]
 
 
+def keys_of(rows: Iterable[Row], compat: str) -> list[tuple[str, str]]:
+    """(address, recipe) of each: recipes are few, and one that is looked up takes a tenth of one that is made."""
+    recipes: dict[tuple[str, str], str] = {}
+    keys = []
+    for row in rows:
+        name = recipes.get((row.kind, row.derivation))
+        if name is None:
+            name = recipes[row.kind, row.derivation] = row.recipe(compat)
+        keys.append((row.address, name))
+    return keys
+
+
 def look_up(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], sources.Known]:
     """What the catalog knows of these sources, by (address, recipe)."""
     addresses: dict[str, list[str]] = {}
@@ -196,7 +208,7 @@ def _sort(
     The units under way are looked up first, what is known second: a unit that ended between the two has told what
     it read. Sources that nobody needs to read are in neither.
     """
-    keys = [(row.address, row.recipe(compat)) for row in rows]
+    keys = keys_of(rows, compat)
     under_way = units.under_way(session, keys)
     known = look_up(session, keys)
     largest = site.settings.unit_memory_mb * 2**20 * LARGER
@@ -278,12 +290,13 @@ def _make_units(site: Site, session: Session, build: Build, new: list[Row], comp
             needs=abilities.needs_of({row.kind for row in part}, compat),
         )
         made[unit] = part
-    rows = [(row.address, row.recipe(compat), unit) for unit, part in made.items() for row in part]
+    rows = [(*key, unit) for unit, part in made.items() for key in keys_of(part, compat)]
     taken: list[Row] = []
     for unit in units.announce(session, rows):
         ours = units.announced(session, unit)
-        left = [row for row in made[unit] if (row.address, row.recipe(compat)) in ours]
-        taken += [row for row in made[unit] if (row.address, row.recipe(compat)) not in ours]
+        keyed = list(zip(made[unit], keys_of(made[unit], compat), strict=True))
+        left = [row for row, key in keyed if key in ours]
+        taken += [row for row, key in keyed if key not in ours]
         if left:
             made[unit] = left
             units.reduce(session, unit, _payload(left, compat, build.team), sum(row.cost for row in left))

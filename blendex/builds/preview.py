@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from blendex.builds import packs
 from blendex.builds.places import content_hash
-from blendex.builds.planning import Row, chunks_of, fresh, look_up, plan_arguments
+from blendex.builds.planning import Row, chunks_of, fresh, keys_of, look_up, plan_arguments
 from blendex.builds.site import Site
 from blendex.builds.submission import Submission
 from blendex.builds.submit import PLAN_MEMORY, gather
@@ -106,7 +106,7 @@ def preview(site: Site, runner: Runner, submission: Submission) -> Preview:
     folders: set[str] = set()
     with site.work.read() as session:
         for rows in chunks:
-            places = [(row.address, row.recipe(submission.compat)) for row in rows]
+            places = keys_of(rows, submission.compat)
             known = look_up(session, places)
             for row, (address, name) in zip(rows, places, strict=True):
                 count += 1

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session
 
 from blendex.catalog import dialect
@@ -98,8 +99,18 @@ def state_of(session: Session, unit: int) -> tuple[str, int] | None:
 
 def has_work(session: Session, classes: Sequence[str], able: Sequence[str] | None = None) -> int | None:
     """The least memory that any waiting unit of these classes needs; None when none waits."""
-    found = select(Unit.memory).where(Unit.state == "waiting", Unit.work.in_(classes), doable(session, able))
-    return session.execute(found.order_by(Unit.memory).limit(1)).scalar_one_or_none()
+    found = _least(tuple(classes))
+    if able is not None:
+        found = found.where(doable(session, able))
+    return session.execute(found).scalar_one_or_none()
+
+
+@lru_cache(maxsize=64)
+def _least(classes: tuple[str, ...]) -> Select[int]:
+    """The statement that every poll of every worker begins with: made once, which takes as long as to execute it."""
+    unit = dialect.table(Unit)
+    waiting = (unit.c.state == "waiting") & unit.c.work.in_(classes)
+    return select(unit.c.memory).where(waiting).order_by(unit.c.memory).limit(1)
 
 
 def resting(session: Session, ledger: Ledger) -> bool:

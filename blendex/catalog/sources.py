@@ -44,36 +44,52 @@ class Known(NamedTuple):
 
 def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[Known]:
     """What is known of some addresses under one recipe; those without a row are left out."""
-    source, content, item, mirror = (dialect.table(model) for model in (Source, Content, Object, Mirror))
+    source, content = dialect.table(Source), dialect.table(Content)
     statement = (
         select(
-            source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.content,
-            content.c.strength, content.c.hash, content.c.size, content.c.records, content.c.findings,
+            source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.mirror,
+            content.c.strength, content.c.hash, content.c.size, content.c.records, content.c.findings, content.c.object,
             content.c.digest, content.c.offset, content.c.length, content.c.learned, content.c.crc, content.c.seconds,
-            item.c.name, item.c.state, mirror.c.key,
         )
-        .select_from(
-            source.outerjoin(content, content.c.id == source.c.content)
-            .outerjoin(item, item.c.id == content.c.object)
-            .outerjoin(mirror, mirror.c.id == source.c.mirror)
-        )
+        .select_from(source.outerjoin(content, content.c.id == source.c.content))
         .where(source.c.recipe == recipe)
     )  # fmt: skip
     for start in range(0, len(addresses), AT_ONCE):
         part = addresses[start : start + AT_ONCE]
         # Fetched at once and taken apart by place: by name and one by one a row costs twice as much.
+        rows = session.execute(dialect.by_key(session, statement, source.c.address, part)).all()
+        # Thousands lie in a few objects and mirrors: these are asked for by themselves.
+        objects, mirrors = _live(session, {row[11] for row in rows}), _keys(session, {row[5] for row in rows})
         for (
-            address, token, racy, error, path, content_id, strength, content_hash, size, records, findings,
-            digest, offset, length, learned, crc, seconds, name, state, mirror_key,
-        ) in session.execute(dialect.by_key(session, statement, source.c.address, part)).all():  # fmt: skip
-            if content_id is None or state != "live":
+            address, token, racy, error, path, mirror, strength, content_hash, size, records, findings, item,
+            digest, offset, length, learned, crc, seconds,
+        ) in rows:  # fmt: skip
+            if (name := objects.get(item)) is None:
                 yield Known(address, token, racy, error, False)
                 continue
             yield Known(
                 address, token, racy, error, True, strength, content_hash.hex(), size, records,
-                tuple(findings) if findings else (), digest.hex(), name, offset, length, mirror_key, path, learned, crc,
-                seconds,
+                tuple(findings) if findings else (), digest.hex(), name, offset, length, mirrors.get(mirror), path,
+                learned, crc, seconds,
             )  # fmt: skip
+
+
+def _live(session: Session, numbers: set[int | None]) -> dict[int | None, str]:
+    """The names of those of some objects that are believed to be there."""
+    if not (wanted := numbers - {None}):
+        return {}
+    item = dialect.table(Object)
+    statement = select(item.c.id, item.c.name).where(dialect.one_of(session, item.c.id, sorted(wanted)))
+    return {row[0]: row[1] for row in session.execute(statement.where(item.c.state == "live"))}
+
+
+def _keys(session: Session, numbers: set[int | None]) -> dict[int | None, str]:
+    """The keys of some mirrors."""
+    if not (wanted := numbers - {None}):
+        return {}
+    mirror = dialect.table(Mirror)
+    statement = select(mirror.c.id, mirror.c.key).where(dialect.one_of(session, mirror.c.id, sorted(wanted)))
+    return {row[0]: row[1] for row in session.execute(statement)}
 
 
 @dataclass(frozen=True, slots=True)

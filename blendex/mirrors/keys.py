@@ -31,12 +31,10 @@ class _Digest:
     def __init__(self, domain: str) -> None:
         self._hash = hashlib.sha256()
         self.add(domain)
+        self.update = self._hash.update  # bound once: two calls a source are saved
 
     def add(self, *fields: str) -> None:
-        self.update(b"".join(map(_field, fields)))
-
-    def update(self, data: bytes) -> None:
-        self._hash.update(data)
+        self._hash.update(b"".join(map(_field, fields)))
 
     def hex(self) -> str:
         return self._hash.hexdigest()
@@ -56,12 +54,13 @@ class KeyMaker:
         Raises:
             ValueError: sources are not sorted, or one came twice: the key would depend on the order of a blend.
         """
-        if self._last is not None and (kind, path) <= self._last:
+        place = (kind, path)
+        if self._last is not None and place <= self._last:
             raise ValueError("sources must be sorted and unique")
-        self._last = (kind, path)
-        place = _word(kind) + _field(path)
-        self._set.update(place)
-        self._content.update(place + _word(recipe) + _word(strength) + _field(content_hash))
+        self._last = place
+        named = _word(kind) + _field(path)
+        self._set.update(named)
+        self._content.update(named + _word(recipe) + _word(strength) + _field(content_hash))
 
     @property
     def source_set(self) -> str:
