@@ -109,10 +109,12 @@ def finish(site: Site, unit: Unit, outcome: Outcome) -> bool:
 
 def _take_over(site: Site, unit: Unit, outcome: Outcome, result: dict[str, Any]) -> bool:
     payload = units.payload(unit)
-    names = {(item[0], item[2]): _recipe(item, payload["compat"]) for item in payload["sources"]}
     for note, count in result.get("notes", {}).items():
         logger.info("store_note", build=unit.build, unit=unit.id, note=note, count=count)
-    failures = [item | {"recipe": names[item["kind"], item["address"]]} for item in result["failures"]]
+    failures = result["failures"]
+    if failures:
+        names = {(item[0], item[2]): _recipe(item, payload["compat"]) for item in payload["sources"]}
+        failures = [item | {"recipe": names[item["kind"], item["address"]]} for item in failures]
     with site.work.write() as session:
         if not states.end_unit(session, unit.id, unit.fence, "done"):
             return False

@@ -14,6 +14,12 @@ from blendex.catalog.models import Content, FormerContent, Mirror, Object, Sourc
 
 AT_ONCE = 4_096
 """Rows of one statement."""
+OF_CONTENT = (
+    "recipe", "strength", "hash", "size", "records", "object", "offset", "length", "digest", "findings", "learned",
+    "crc", "seconds",
+)  # fmt: skip
+OF_SOURCE = ("address", "recipe", "content", "token", "racy", "error", "seen_at", "read_at")
+"""As rows are made here: by the hundred thousand, so as tuples. A source begins with its key, then its content."""
 FORMER = 16
 """Contents that are remembered of one source, besides the one it has."""
 
@@ -168,27 +174,24 @@ def record(session: Session, object_id: int, entries: Sequence[dict[str, Any]], 
         part = keys[start : start + AT_ONCE]
         rows = [_content(unique[key], object_id) for key in part]
         # Where the first is not known, mostly none is.
-        numbers = None if _numbers(session, part[:1]) else dialect.insert_new(session, Content, rows)
-        if numbers is not None:
-            contents |= zip(part, numbers, strict=True)
+        ids = None if _numbers(session, part[:1]) else dialect.new_ids(session, Content, len(part))
+        if ids is not None and dialect.insert_new(
+            session, Content, ("id", *OF_CONTENT), ((number, *row) for number, row in zip(ids, rows, strict=True))
+        ):
+            contents |= zip(part, ids, strict=True)
             continue
-        dialect.upsert(session, Content, rows, keys=("hash", "recipe", "strength"), then=_move_if_better)
+        described = [dict(zip(OF_CONTENT, row, strict=True)) for row in rows]
+        dialect.upsert(session, Content, described, keys=("hash", "recipe", "strength"), then=_move_if_better)
         contents |= _numbers(session, part)
     now = session.execute(select(dialect.now(session))).scalar_one() if at is None else at
-    rows_of_sources = [
-        {
-            "address": entry["address"],
-            "recipe": entry["recipe"],
-            "token": entry["token"],
-            "racy": entry["racy"],
-            "content": contents[entry["content_hash"], entry["recipe"], entry["strength"]],
-            "error": None,
-            "seen_at": now,
-            "read_at": now,
-        }
+    read = [
+        (
+            entry["address"], entry["recipe"], contents[entry["content_hash"], entry["recipe"], entry["strength"]],
+            entry["token"], entry["racy"], None, now, now,
+        )
         for entry in entries
-    ]
-    _upsert(session, rows_of_sources)
+    ]  # fmt: skip
+    _upsert(session, OF_SOURCE, read)
 
 
 def _numbers(session: Session, keys: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
@@ -211,22 +214,13 @@ def _move_if_better(excluded: Any) -> tuple[dict[str, Any], Any]:
     return {name: excluded[name] for name in names}, lost | better
 
 
-def _content(entry: dict[str, Any], object_id: int) -> dict[str, Any]:
-    return {
-        "recipe": entry["recipe"],
-        "strength": entry["strength"],
-        "hash": bytes.fromhex(entry["content_hash"]),
-        "size": entry["size"],
-        "records": entry["records"],
-        "object": object_id,
-        "offset": entry["offset"],
-        "length": entry["length"],
-        "digest": bytes.fromhex(entry["digest"]),
-        "findings": entry["findings"] or None,
-        "learned": (1 + ("bad_rows" in entry["facts"])) if entry["facts"].get("learnt") else 0,
-        "crc": entry.get("crc"),
-        "seconds": entry["facts"].get("seconds"),
-    }
+def _content(entry: dict[str, Any], object_id: int) -> tuple[Any, ...]:
+    facts = entry["facts"]
+    return (
+        entry["recipe"], entry["strength"], bytes.fromhex(entry["content_hash"]), entry["size"], entry["records"],
+        object_id, entry["offset"], entry["length"], bytes.fromhex(entry["digest"]), entry["findings"] or None,
+        (1 + ("bad_rows" in facts)) if facts.get("learnt") else 0, entry.get("crc"), facts.get("seconds"),
+    )  # fmt: skip
 
 
 def also_at(session: Session, recipe: str, places: Mapping[str, str]) -> None:
@@ -244,13 +238,9 @@ def also_at(session: Session, recipe: str, places: Mapping[str, str]) -> None:
             Source.recipe == recipe, dialect.one_of(session, Source.address, addresses[start : start + AT_ONCE])
         )
         rows += [
-            {
-                "address": places[row.address], "recipe": recipe, "token": row.token, "racy": row.racy,
-                "content": row.content, "error": None,
-            }
-            for row in session.execute(found)
-        ]  # fmt: skip
-    _upsert(session, rows)
+            (places[row.address], recipe, row.content, row.token, row.racy, None) for row in session.execute(found)
+        ]
+    _upsert(session, OF_SOURCE[:6], rows)
 
 
 def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> None:
@@ -260,33 +250,30 @@ def record_failures(session: Session, failures: Sequence[dict[str, Any]]) -> Non
     """
     _upsert(
         session,
+        OF_SOURCE,
         [
-            {
-                "address": item["address"],
-                "recipe": item["recipe"],
-                "token": item.get("token", ""),
-                "racy": item.get("racy", True),
-                "content": None,
-                "error": item["error"],
-                "seen_at": None,
-                "read_at": None,
-            }
+            (
+                item["address"], item["recipe"], None, item.get("token", ""), item.get("racy", True), item["error"],
+                None, None,
+            )
             for item in failures
         ],
-    )
+    )  # fmt: skip
 
 
-def _upsert(session: Session, rows: list[dict[str, Any]]) -> None:
+def _upsert(session: Session, names: Sequence[str], rows: list[tuple[Any, ...]]) -> None:
+    """Write sources, each as the ``names`` say, which begin as ``OF_SOURCE`` does."""
     if not rows:
         return
     # The last one counts where a source was read twice; sorted for the reason that ``record`` gives.
-    rows = [row for _, row in sorted({(row["address"], row["recipe"]): row for row in rows}.items())]
+    rows = [row for _, row in sorted({row[:2]: row for row in rows}.items())]
     for start in range(0, len(rows), AT_ONCE):
         part = rows[start : start + AT_ONCE]
-        if not _held(session, [part[0]["address"]]) and dialect.insert_new(session, Source, part) is not None:
+        if not _held(session, [part[0][0]]) and dialect.insert_new(session, Source, names, part):
             continue
-        _keep_former(session, part, _held(session, [row["address"] for row in part]))
-        dialect.upsert(session, Source, part, keys=("address", "recipe"), then=_replace_if_changed)
+        _keep_former(session, part, _held(session, [row[0] for row in part]))
+        described = [dict(zip(names, row, strict=True)) for row in part]
+        dialect.upsert(session, Source, described, keys=("address", "recipe"), then=_replace_if_changed)
 
 
 def _held(session: Session, addresses: Sequence[str]) -> list[tuple[int, str, str, int | None]]:
@@ -297,9 +284,9 @@ def _held(session: Session, addresses: Sequence[str]) -> list[tuple[int, str, st
     return [(row[0], row[1], row[2], row[3]) for row in found.all()]
 
 
-def _keep_former(session: Session, rows: list[dict[str, Any]], held: list[tuple[int, str, str, int | None]]) -> None:
+def _keep_former(session: Session, rows: list[tuple[Any, ...]], held: list[tuple[int, str, str, int | None]]) -> None:
     """Remember what sources hold that are about to hold something else: the place of the oldest is taken."""
-    new = {(row["address"], row["recipe"]): row["content"] for row in rows}
+    new = {row[:2]: row[2] for row in rows}
     source, content = dialect.table(Source), dialect.table(Content)
     changed = [
         number
