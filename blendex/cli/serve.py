@@ -63,7 +63,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
         sys.stderr.write(site.warning + "\n")
     hands = _telling(site, settings.broker_url.get_secret_value()) if settings.broker_url else _working(site)
     previews = Slots(1, "blendex.units")
-    listener = socket.create_server((host, port), reuse_port=False)
+    listener = _listen(host, port)
     sys.stdout.write(f"http://{host}:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     sys.stderr.write(f"mirrors under {site.root.path}; sources may be read in {', '.join(roots)}\n")
@@ -129,6 +129,17 @@ class _Opening:
     def stop(self) -> None:
         """Look for it no more."""
         self._stop.set()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket whose connections send at once.
+
+    asyncio sees to that where the protocol is named, and ``create_server`` names none: the body of an answer waited
+    until its head was acknowledged, 40 ms for each request of a connection but the first few.
+    """
+    listener = socket.create_server((host, port), reuse_port=False)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections that it accepts inherit it
+    return listener
 
 
 def _is_loopback(host: str) -> bool:
