@@ -63,7 +63,7 @@ def serve(host: str, port: int, allow_root: list[Path], root: Path | None) -> No
         sys.stderr.write(site.warning + "\n")
     hands = _telling(site, settings.broker_url.get_secret_value()) if settings.broker_url else _working(site)
     previews = Slots(1, "blendex.units")
-    listener = _listen(host, port)
+    listener = listen(host, port)
     sys.stdout.write(f"http://{host}:{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     sys.stderr.write(f"mirrors under {site.root.path}; sources may be read in {', '.join(roots)}\n")
@@ -131,7 +131,7 @@ class _Opening:
         self._stop.set()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket whose connections send at once.
 
     asyncio sees to that where the protocol is named, and ``create_server`` names none: the body of an answer waited

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from blendex.catalog import states
 from blendex.catalog.engine import catalog_id
-from blendex.catalog.models import RUNNING, Unit
+from blendex.catalog.models import RUNNING, Unit, Worker
 from blendex.catalog.states import CLASSES
 from tests.cluster.cluster import Cluster, running, wait_for
 from tests.support import services
@@ -153,9 +154,17 @@ def be_late(cluster: Cluster, calm: Calm, data: Path) -> None:
             return session.execute(again).scalar_one() > 0
 
     wait_for(indexes, 60, 0.005)
+    def has_told(since: float) -> bool:
+        with cluster.site.work.read() as session:
+            mine = select(Worker.busy).where(Worker.id.contains(f".{paused.pid}."), Worker.seen_at > since)
+            return session.execute(mine).scalar_one_or_none() == 0
+
     paused.send(signal.SIGSTOP)
     wait_for(done_again, 60, 0.01)
+    with cluster.site.work.read() as session:
+        since = states.now(session)
     paused.send(signal.SIGCONT)
+    wait_for(lambda: has_told(since), 60)  # the build may well have ended before
     cluster.check(cluster.ended(build), expected)
 
 

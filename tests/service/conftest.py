@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from fastapi import FastAPI
 
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.site import Site, open_site
+from blendex.cli.serve import listen
 from blendex.runtime.slots import Slots
 from blendex.sample import make
 from blendex.settings import Settings
@@ -49,7 +49,7 @@ class Service:
 @contextmanager
 def listening(site: Site, data: Path, wake: Callable[[], None], **values: Any) -> Iterator[Service]:
     previews = Slots(1, "blendex.units")
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listen("127.0.0.1", 0)
     app = create_app(site, previews, wake, **values)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5, timeout_keep_alive=30)
     server = uvicorn.Server(config)

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 from sqlalchemy.exc import OperationalError
 
 from blendex.builds.resolve import Resolver
-from blendex.cli.serve import _listen
+from blendex.cli.serve import listen
 from blendex.errors import Code
 from service.problems import STATUS
 from tests.service.conftest import Service
@@ -182,7 +182,7 @@ def test_schemathesis(service: Service, ready: dict[str, Any]) -> None:
 
 def test_an_answer_is_sent_at_once() -> None:
     """Else its body waits until its head is acknowledged, which takes 40 ms."""
-    with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1

@@ -22,6 +22,7 @@ _PASSED = ("host", "content-length", "content-type", "range", "if-match", "autho
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: FaultProxy
 
     def log_message(self, *_: object) -> None:

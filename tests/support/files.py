@@ -14,6 +14,7 @@ MODIFIED = "Sat, 01 Nov 2025 00:00:00 GMT"
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: FileServer
 
     def log_message(self, *_: object) -> None:
