@@ -147,6 +147,9 @@ class Watch:
             except SQLAlchemyError:
                 logger.warning("the database does not answer; watching goes on when it does", exc_info=True)
                 changed, pause = {}, AWAY_SECONDS
+            except Exception:
+                logger.exception("watching failed; it goes on")  # those that listen wait for this thread and no other
+                changed, pause = {}, AWAY_SECONDS
             for build, snapshot in changed.items():
                 entries[build].snapshot = snapshot
             if changed and not self._wake(loop, [entries[build] for build in changed]):

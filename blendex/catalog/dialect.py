@@ -243,7 +243,7 @@ def by_key(
     """
     if session.get_bind().dialect.name == "sqlite":
         return statement.where(one_of(session, column, values))
-    array = literal(_kept(column, values), _array_of(column.type))
+    array = literal(list(dict.fromkeys(_kept(column, values))), _array_of(column.type))  # a row comes once
     listed = func.unnest(array).table_valued(table_column("value", column.type)).render_derived("listed")
     # The OFFSET keeps the planner from making one join of it.
     one = statement.where(column == listed.c.value).offset(literal_column("0", Integer))

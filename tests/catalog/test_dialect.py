@@ -39,7 +39,7 @@ def test_each_value_is_found_and_no_other(open_site: Callable[..., Site], way: s
         session.execute(insert(table), rows)
         for row in rows:
             for name, value in row.items():
-                assert found(session, name, [value]) == [row["number"]]
+                assert found(session, name, [value, value]) == [row["number"]]
                 others = [other for other in rows if other is not row]
                 assert found(session, name, [other[name] for other in others]) == [item["number"] for item in others]
         for name in ("text", "data", "number"):

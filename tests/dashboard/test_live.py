@@ -213,3 +213,28 @@ def test_a_page_of_a_large_build_moves_too(browser: Browser, idle: Service, big:
         expect(page.locator("#live")).to_contain_text("61,441")
         touch(idle, big, reused=61_440)
         assert synthetic.EACH * page.locator(".strip path").count() > 0
+
+
+def test_who_listens_is_told_after_a_failure_too(idle: Service, queued: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that listen wait for one thread: what it does not foresee does not end it."""
+    watch = idle.app.state.house.watch
+    read, failed = watch._read, []
+
+    def fails_once(seen: dict[str, int]) -> Any:
+        if not failed:
+            failed.append(seen)
+            raise ValueError("nobody foresaw this")
+        return read(seen)
+
+    monkeypatch.setattr(watch, "_read", fails_once)
+    monkeypatch.setattr("service.watch.AWAY_SECONDS", 0.1)
+
+    async def run() -> None:
+        async with (
+            httpx.AsyncClient(trust_env=False, timeout=20) as client,
+            client.stream("GET", f"{idle.url}/builds/{queued}/live?shown=queued") as answer,
+        ):
+            await _read_until(answer, "sources")
+
+    in_a_thread(run())
+    assert len(failed) == 1
