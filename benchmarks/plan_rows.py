@@ -81,7 +81,7 @@ def measure(url: str | None, sources: int) -> dict[str, float | str]:
         }
         result = {
             "datasets": [dataset], "problems": [], "warnings": [], "entries": 1, "sources": sources, "bytes": 0,
-            "figures": {},
+            "figures": {}, "derived": [], "packing": {"wanted": [], "told": []},
         }  # fmt: skip
         outcome = Outcome(1, "done", result=result, progress=list(chunks(sources)))
         before = anonymous_peak()

@@ -186,7 +186,9 @@ class Settings(BaseSettings):
     )
     unit_memory_mb: int = Field(512, ge=64, description="Memory limit of one child, in MiB.")
     unit_bytes: int = Field(256 * 2**20, ge=1, description="Predicted bytes read by one index unit, about.")
-    unit_sources: int = Field(2_048, ge=1, description="Most sources in one index unit.")
+    unit_sources: int = Field(
+        2_048, ge=1, description="Most sources in one index unit; half of it where a build had more than 16 such units."
+    )
     pack_sources: int = Field(64, ge=1, description="Fewest sources of a dataset that gets a pack by itself.")
     unit_seconds: float = Field(6 * 3600.0, gt=0, description="Deadline of one unit, in seconds.")
     lease_seconds: float = Field(30.0, gt=0, description="How long a claim is good without a renewal.")

@@ -38,6 +38,8 @@ ROOMS: dict[str, Any] = {"plan": planning, "index": indexing, "pack": packing, "
 # What the parent itself and the page cache it works with need.
 RESERVE_BYTES = 256 * 2**20
 REAP_SECONDS = 5.0
+# An outcome of so many sources is taken over in about 10 ms.
+LIGHT_SOURCES = 256
 # Between two tries to reach a database that is away.
 AWAY_FIRST, AWAY_MOST = 0.1, 2.0
 # The disk is full: what writes is not begun for so long, then tried again.
@@ -137,7 +139,9 @@ class ClaimLoop:
         try:
             while not self._stop.is_set() and not self._patiently(self._idle):
                 self._wake.clear()
-                # A free slot gets its next unit first; what came of its last one is taken over meanwhile.
+                # A free slot gets its next unit first; what came of its last one is taken over meanwhile. But what is
+                # taken over at once comes before: it may bring a small build's next unit, whose turn it is.
+                self._settle_light()
                 claimed = self._patiently(self._turn)
                 settled = self._settle_all()
                 self._hear(wait=not claimed and not settled)
@@ -324,8 +328,8 @@ class ClaimLoop:
         )
         return unit
 
-    def _errand(self, what: Callable[..., None], unit: Unit, *arguments: Any) -> None:
-        """Do something for a unit, in a thread of the pool if there is one."""
+    def _errand(self, what: Callable[..., None], unit: Unit, *arguments: Any, here: bool = False) -> None:
+        """Do something for a unit, in a thread of the pool if there is one, but not if it must be done ``here``."""
 
         def run() -> None:
             with (
@@ -338,7 +342,7 @@ class ClaimLoop:
                     logger.exception("errand_failed")  # in a thread nobody else would hear of it
                     raise
 
-        if self._pool is None:
+        if here or self._pool is None:
             run()
             return
         future = self._pool.submit(run)
@@ -395,6 +399,12 @@ class ClaimLoop:
                 item = self._held[self._tickets.pop(outcome.ticket)]
                 item.ending = True
             self._outcomes.append((item.unit, outcome))
+
+    def _settle_light(self) -> None:
+        """Take over what is little and leads on: a build's next unit is waiting before the slot is given away."""
+        for ended in [ended for ended in self._outcomes if _is_light(*ended)]:
+            self._outcomes.remove(ended)
+            self._errand(self._settle, *ended, here=True)
 
     def _settle_all(self) -> bool:
         """Take over what ended; whether anything had."""
@@ -481,6 +491,20 @@ class ClaimLoop:
             self._relay()
         if self._pool is not None:
             self.wake()  # a slot may be free, and another unit ready
+
+
+def _is_light(unit: Unit, outcome: Outcome) -> bool:
+    """Whether an outcome is taken over in some milliseconds, and another unit of its build may wait for that.
+
+    A publish leads nowhere, and notes where all sidecars lie when its build is ready.
+    """
+    if unit.work == "publish":
+        return False
+    if unit.work == "plan":
+        found = sum(len(item["rows"]) for item in outcome.progress)
+    else:
+        found = len(outcome.result["entries"]) if unit.work == "index" and outcome.result else 0
+    return found <= LIGHT_SOURCES
 
 
 def _word(outcome: Outcome, code: str) -> str:

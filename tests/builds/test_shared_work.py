@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from blendex.builds import control
+from blendex.builds import loop as loop_module
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.run import run_build
 from blendex.builds.site import Site
@@ -65,31 +66,63 @@ def test_thirty_near_identical_builds_read_each_source_once(open_site: OpenSite,
     assert len(mirrors) == 29
 
 
-def test_a_free_slot_gets_its_next_unit_before_its_last_one_is_taken_over(
-    open_site: OpenSite, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = open_site(unit_sources=2)
-    build = submit(site, submission(corpus(data, shards=3), data, packs="none"))[0].id
-    loop = ClaimLoop(site, InlineRunner(), idle=lambda: states(site)[build] not in RUNNING)
+def follow(
+    loop: ClaimLoop, monkeypatch: pytest.MonkeyPatch, began: Callable[[Unit], None] = lambda _: None
+) -> list[str]:
+    """What begins and ends from now on, as "build work begun" and "build work taken over"."""
     order: list[str] = []
     start, settle = loop._start, loop._settle
 
     def started(unit: Unit) -> None:
-        order.append(f"{unit.work} begun")
+        order.append(f"{unit.build} {unit.work} begun")
         start(unit)
+        began(unit)
 
     def settled(unit: Unit, outcome: Outcome) -> None:
         settle(unit, outcome)
-        order.append(f"{unit.work} taken over")
+        order.append(f"{unit.build} {unit.work} taken over")
 
     monkeypatch.setattr(loop, "_start", started)
     monkeypatch.setattr(loop, "_settle", settled)
+    return order
+
+
+def test_a_free_slot_gets_its_next_unit_before_its_last_one_is_taken_over(
+    open_site: OpenSite, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "LIGHT_SOURCES", 1)
+    site = open_site(unit_sources=2)
+    build = submit(site, submission(corpus(data, shards=3), data, packs="none"))[0].id
+    loop = ClaimLoop(site, InlineRunner(), idle=lambda: states(site)[build] not in RUNNING)
+    order = follow(loop, monkeypatch)
     loop.run()
     assert states(site) == {build: "ready"}
     begun, over = "index begun", "index taken over"
-    assert order == [
+    assert [line.partition(" ")[2] for line in order] == [
         "plan begun", "plan taken over", begun, begun, over, begun, over, over, "publish begun", "publish taken over",
     ]  # fmt: skip
+
+
+def test_a_small_build_goes_through_beside_a_large_one(
+    open_site: OpenSite, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it brings is waiting before the slot is given to the other one's next unit, at each of its steps."""
+    site = open_site(unit_sources=1)
+    large = submit(site, submission(corpus(data, shards=6, name="l"), data, packs="none"))[0].id
+    small: list[str] = []
+
+    def began(unit: Unit) -> None:
+        if unit.work == "index" and not small:
+            small.append(submit(site, submission(corpus(data, shards=1, name="s"), data, packs="none"))[0].id)
+
+    loop = ClaimLoop(site, InlineRunner(), idle=lambda: set(RUNNING).isdisjoint(states(site).values()))
+    order = follow(loop, monkeypatch, began)
+    loop.run()
+    assert states(site) == {large: "ready", small[0]: "ready"}
+    since = order.index(f"{small[0]} plan begun")
+    between = order[since : order.index(f"{small[0]} publish begun")]
+    assert between.count(f"{small[0]} index begun") == 2
+    assert between.count(f"{large} index begun") == 2  # they take turns; without a look at what is light it were five
 
 
 def test_cancelling_one_of_two_leaves_the_shared_work(open_site: OpenSite, data: Path) -> None:
