@@ -14,7 +14,7 @@ import pytest
 
 from blendex.errors import BlendexError, Code
 from blendex.storage import batch
-from tests.stores.reading import MANIFESTS, MENDED, OBJECTS, PATIENCE, TARS, index, judge
+from tests.stores.reading import MANIFESTS, MENDED, OBJECTS, PATIENCE, TARS, hop, index, judge
 from tests.support import faultproxy
 from tests.support.aisstate import Cluster
 from tests.support.s3 import S3
@@ -43,14 +43,14 @@ AIS_FAULTS = [
 
 @pytest.mark.parametrize(("operation", "kind", "codes"), AIS_FAULTS)
 def test_individual_reads_from_aistore(
-    cluster: Cluster, tmp_path: Path, right: dict[str, Any], operation: str, kind: str, codes: set[Code]
-) -> None:
+    cluster: Cluster, tmp_path: Path, right: dict[str, Any], operation: str, kind: str, codes: set[Code],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     fill(cluster)
     key = f"m/{random.randrange(MANIFESTS):02}.jsonl" if operation == "get" else f"t/{random.randrange(TARS)}.tar"
     cluster.faults.add(operation, kind, argument=1.5, key=key)
-    # On a busy machine answers begin late and tars are streamed. Remembered from here they are quick: tars are hopped.
-    pace = {"latency": 1e-4, "stream": 1e6} if operation == "range" else {}
-    found = index(tmp_path, cluster.profile(mode="individual", pace=pace, **PATIENCE), "ais", "speech")
+    hop(monkeypatch, operation)
+    found = index(tmp_path, cluster.profile(mode="individual", **PATIENCE), "ais", "speech")
     assert cluster.faults.met == [(operation, kind)]
     judge(found, right, codes)
 
@@ -127,8 +127,10 @@ S3_FAULTS = [
 
 @pytest.mark.parametrize(("operation", "kind", "codes"), S3_FAULTS)
 def test_reads_from_s3(
-    s3: S3, tmp_path: Path, right: dict[str, Any], operation: str, kind: str, codes: set[Code]
-) -> None:
+    s3: S3, tmp_path: Path, right: dict[str, Any], operation: str, kind: str, codes: set[Code],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    hop(monkeypatch, operation)
     with faultproxy.serve(s3.url) as proxy:
         key = f"m/{random.randrange(MANIFESTS):02}.jsonl" if operation == "get" else f"t/{random.randrange(TARS)}.tar"
         proxy.faults.add(operation, kind, argument=1.5, key=key)

@@ -20,7 +20,7 @@ from blendex.storage.endpoints import open_profile
 from blendex.storage.hosts import allowed
 from blendex.storage.interface import Figures
 from blendex.storage.profiles import Profile
-from tests.stores.reading import MANIFESTS, MENDED, OBJECTS, PATIENCE, TARS, index, judge
+from tests.stores.reading import MANIFESTS, MENDED, OBJECTS, PATIENCE, TARS, hop, index, judge
 from tests.stores.test_doctor import examined
 from tests.support import faultproxy, files
 from tests.support.corpus import manifest, sidecars, tar
@@ -261,8 +261,10 @@ WEB_FAULTS = [
 
 @pytest.mark.parametrize(("operation", "kind", "codes"), WEB_FAULTS)
 def test_faults(
-    web: FileServer, tmp_path: Path, right: dict[str, Any], operation: str, kind: str, codes: set[Code]
-) -> None:
+    web: FileServer, tmp_path: Path, right: dict[str, Any], operation: str, kind: str, codes: set[Code],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    hop(monkeypatch, operation)
     web.files |= {f"/speech/{key}": data for key, data in OBJECTS.items()}
     with faultproxy.serve(web.url) as proxy:
         key = f"m/{random.randrange(MANIFESTS):02}.jsonl" if operation == "get" else f"t/{random.randrange(TARS)}.tar"
