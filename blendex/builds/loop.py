@@ -404,7 +404,7 @@ class ClaimLoop:
         """Take over what is little and leads on: a build's next unit is waiting before the slot is given away."""
         for ended in [ended for ended in self._outcomes if _is_light(*ended)]:
             self._outcomes.remove(ended)
-            self._errand(self._settle, *ended, here=True)
+            self._errand(self._settle, *ended, True, here=True)
 
     def _settle_all(self) -> bool:
         """Take over what ended; whether anything had."""
@@ -417,8 +417,8 @@ class ClaimLoop:
                 self._settle(unit, outcome)
         return any_ended
 
-    def _settle(self, unit: Unit, outcome: Outcome) -> None:
-        """Tell the catalog how an attempt ended, as often as it takes."""
+    def _settle(self, unit: Unit, outcome: Outcome, once: bool = False) -> None:
+        """Tell the catalog how an attempt ended, as often as it takes; here only ``once``, if there is a pool."""
         room = ROOMS[unit.work]
         if outcome.cause not in ("done", "shutdown", "cancelled"):
             logger.warning(
@@ -443,6 +443,10 @@ class ClaimLoop:
                     break  # nobody waits for a database at the end: the lease runs out
                 if unit.work == "plan" and outcome.cause == "done":
                     outcome = Outcome(outcome.ticket, "cancelled")  # what a plan found is let go while it is stored
+                if once and self._pool is not None:
+                    # The loop goes round meanwhile: one that stood still would be restarted.
+                    self._errand(self._settle, unit, outcome)
+                    return
                 self._stop.wait(pause) if not self._stop.is_set() else time.sleep(pause)
                 pause = min(pause * 2, AWAY_MOST)
             except Exception as error:

@@ -12,10 +12,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from blendex.builds import control
+from blendex.builds import control, indexing
 from blendex.builds import loop as loop_module
 from blendex.builds.loop import ClaimLoop
 from blendex.builds.run import run_build
@@ -78,8 +80,8 @@ def follow(
         start(unit)
         began(unit)
 
-    def settled(unit: Unit, outcome: Outcome) -> None:
-        settle(unit, outcome)
+    def settled(unit: Unit, outcome: Outcome, *how: bool) -> None:
+        settle(unit, outcome, *how)
         order.append(f"{unit.build} {unit.work} taken over")
 
     monkeypatch.setattr(loop, "_start", started)
@@ -123,6 +125,26 @@ def test_a_small_build_goes_through_beside_a_large_one(
     between = order[since : order.index(f"{small[0]} publish begun")]
     assert between.count(f"{small[0]} index begun") == 2
     assert between.count(f"{large} index begun") == 2  # they take turns; without a look at what is light it were five
+
+
+def test_the_loop_goes_round_while_the_catalog_is_away(
+    open_site: OpenSite, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is light is tried once in the loop's own thread: one that stood still would be restarted."""
+    site = open_site()
+    build = submit(site, submission(corpus(data, shards=1), data, packs="none"))[0].id
+    finish, tried = indexing.finish, list[bool]()
+
+    def away_twice(*arguments: Any) -> bool:
+        tried.append(threading.current_thread() is threading.main_thread())
+        if len(tried) < 3:
+            raise OperationalError("UPDATE units", None, ConnectionError())
+        return finish(*arguments)
+
+    monkeypatch.setattr(indexing, "finish", away_twice)
+    ClaimLoop(site, InlineRunner(), idle=lambda: states(site)[build] not in RUNNING, threads=2).run()
+    assert states(site) == {build: "ready"}
+    assert tried == [True, False, False]
 
 
 def test_cancelling_one_of_two_leaves_the_shared_work(open_site: OpenSite, data: Path) -> None:
