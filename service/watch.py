@@ -141,15 +141,13 @@ class Watch:
                     return
                 entries = dict(self._entries)
             seen = {build: -1 if entry.snapshot is None else entry.snapshot.version for build, entry in entries.items()}
-            pause = POLL_SECONDS
+            changed, pause = dict[str, Snapshot](), AWAY_SECONDS
             try:
-                changed = self._read(seen)
+                changed, pause = self._read(seen), POLL_SECONDS
             except SQLAlchemyError:
                 logger.warning("the database does not answer; watching goes on when it does", exc_info=True)
-                changed, pause = {}, AWAY_SECONDS
             except Exception:
                 logger.exception("watching failed; it goes on")  # those that listen wait for this thread and no other
-                changed, pause = {}, AWAY_SECONDS
             for build, snapshot in changed.items():
                 entries[build].snapshot = snapshot
             if changed and not self._wake(loop, [entries[build] for build in changed]):

@@ -504,10 +504,11 @@ def _is_light(unit: Unit, outcome: Outcome) -> bool:
     """
     if unit.work == "publish":
         return False
+    found = 0
     if unit.work == "plan":
         found = sum(len(item["rows"]) for item in outcome.progress)
-    else:
-        found = len(outcome.result["entries"]) if unit.work == "index" and outcome.result else 0
+    elif unit.work == "index" and outcome.result is not None:
+        found = len(outcome.result["entries"]) + len(outcome.result["failures"])
     return found <= LIGHT_SOURCES
 
 

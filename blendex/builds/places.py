@@ -87,8 +87,7 @@ class Contents:
         self.records[number] = known.records
         self.sizes[number] = known.size
         self.seconds[number] = math.nan if known.seconds is None else known.seconds
-        if not known.address.startswith("/"):
-            self.remote[number] = is_object(known.address)
+        self.remote[number] = is_object(known.address)
         if KINDS[kind].bound:
             self._bound[number] = content_hash(kind, path, known)
 

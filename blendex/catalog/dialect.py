@@ -64,7 +64,7 @@ BUSY_SECONDS = 60
 LOCK_SECONDS = 20
 IDLE_SECONDS = 20
 CONNECT_SECONDS = 5
-REST_SECONDS = 1.0
+REST_SECONDS = 1.0  # a connection that rested for so long is tried before it is used
 
 
 class UnopenedError(OperationalError):

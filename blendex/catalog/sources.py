@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[Known]:
     """What is known of some addresses under one recipe; those without a row are left out."""
-    source, content = dialect.table(Source), dialect.table(Content)
+    source, content, item, mirror = (dialect.table(model) for model in (Source, Content, Object, Mirror))
     statement = (
         select(
             source.c.address, source.c.token, source.c.racy, source.c.error, source.c.path, source.c.mirror,
@@ -65,36 +65,30 @@ def known(session: Session, recipe: str, addresses: Sequence[str]) -> Iterator[K
         # Fetched at once and taken apart by place: by name and one by one a row costs twice as much.
         rows = session.execute(dialect.by_key(session, statement, source.c.address, part)).all()
         # Thousands lie in a few objects and mirrors: these are asked for by themselves.
-        objects, mirrors = _live(session, {row[11] for row in rows}), _keys(session, {row[5] for row in rows})
+        objects = _by_id(session, item.c.name, {row[11] for row in rows}, item.c.state == "live")
+        mirrors = _by_id(session, mirror.c.key, {row[5] for row in rows})
         for (
-            address, token, racy, error, path, mirror, strength, content_hash, size, records, findings, item,
+            address, token, racy, error, path, linked, strength, content_hash, size, records, findings, held_by,
             digest, offset, length, learned, crc, seconds,
         ) in rows:  # fmt: skip
-            if (name := objects.get(item)) is None:
+            if (name := objects.get(held_by)) is None:
                 yield Known(address, token, racy, error, False)
                 continue
             yield Known(
                 address, token, racy, error, True, strength, content_hash.hex(), size, records,
-                tuple(findings) if findings else (), digest.hex(), name, offset, length, mirrors.get(mirror), path,
+                tuple(findings) if findings else (), digest.hex(), name, offset, length, mirrors.get(linked), path,
                 learned, crc, seconds,
             )  # fmt: skip
 
 
-def _live(session: Session, numbers: set[int | None]) -> dict[int | None, str]:
-    """The names of those of some objects that are believed to be there."""
-    if not (wanted := numbers - {None}):
+def _by_id(
+    session: Session, column: ColumnElement[str], ids: set[int | None], *conditions: ColumnElement[bool]
+) -> dict[int | None, str]:
+    """A column of those rows of its table that have one of some ids."""
+    if not (wanted := ids - {None}):
         return {}
-    item = dialect.table(Object)
-    statement = select(item.c.id, item.c.name).where(dialect.one_of(session, item.c.id, sorted(wanted)))
-    return {row[0]: row[1] for row in session.execute(statement.where(item.c.state == "live"))}
-
-
-def _keys(session: Session, numbers: set[int | None]) -> dict[int | None, str]:
-    """The keys of some mirrors."""
-    if not (wanted := numbers - {None}):
-        return {}
-    mirror = dialect.table(Mirror)
-    statement = select(mirror.c.id, mirror.c.key).where(dialect.one_of(session, mirror.c.id, sorted(wanted)))
+    number = column.table.c.id
+    statement = select(number, column).where(dialect.one_of(session, number, sorted(wanted)), *conditions)
     return {row[0]: row[1] for row in session.execute(statement)}
 
 
