@@ -124,7 +124,7 @@ def test_a_small_build_goes_through_beside_a_large_one(
     since = order.index(f"{small[0]} plan begun")
     between = order[since : order.index(f"{small[0]} publish begun")]
     assert between.count(f"{small[0]} index begun") == 2
-    assert between.count(f"{large} index begun") == 2  # they take turns; without a look at what is light it were five
+    assert between.count(f"{large} index begun") == 2  # they take turns; without a look at what is light there are four
 
 
 def test_the_loop_goes_round_while_the_catalog_is_away(
